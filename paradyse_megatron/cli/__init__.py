@@ -1,0 +1,1 @@
+"""The paradyse command, one thin file per verb."""

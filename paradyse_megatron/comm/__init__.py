@@ -1,0 +1,1 @@
+"""Collectives with autograd, gathered weights and their prefetch, executors of layout conversions."""

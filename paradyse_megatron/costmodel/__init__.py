@@ -1,0 +1,1 @@
+"""Time and memory of every option as functions of length: descriptions, first principles, the model file."""

@@ -1,0 +1,68 @@
+"""The machine, in the few numbers that a first-principles estimate needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paradyse_megatron.costmodel.described import from_yaml
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One rank's share of a machine.
+
+    Attributes:
+        peak_flops_per_s: peak rate of matrix products by dtype name.
+        achievable_fraction: share of that peak which large products reach.
+        memory_bytes: device memory of a rank.
+        memory_bandwidth_bytes_per_s: device memory, read or written.
+        link_bandwidth_bytes_per_s: what a rank can send to the others of its group.
+        collective_latency_us: of one collective or hop with next to no data.
+        layer_overhead_us: of one layer, forward and backward, with next to no tokens (launches, Python).
+        hop_overlap_fraction: share of a ring hop that hides behind the attention of a block.
+        attention_materialised: whether Megatron's local layers run: the attention core of `tp_sp` stores s x s scores
+            (DotProductAttention), rather than running a flash kernel, and norms are not fused.
+    """
+
+    peak_flops_per_s: Mapping[str, float]
+    achievable_fraction: float
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    link_bandwidth_bytes_per_s: float
+    collective_latency_us: float
+    layer_overhead_us: float
+    hop_overlap_fraction: float
+    attention_materialised: bool
+
+    def __post_init__(self) -> None:
+        for name in ("memory_bytes", "memory_bandwidth_bytes_per_s", "link_bandwidth_bytes_per_s"):
+            _check(name, getattr(self, name), getattr(self, name) > 0, "above 0")
+        for name in ("collective_latency_us", "layer_overhead_us"):
+            _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
+        _check("achievable_fraction", self.achievable_fraction, 0 < self.achievable_fraction <= 1, "above 0, at most 1")
+        _check("hop_overlap_fraction", self.hop_overlap_fraction, 0 <= self.hop_overlap_fraction <= 1, "from 0 to 1")
+        for dtype, rate in self.peak_flops_per_s.items():
+            _check(f"peak_flops_per_s of {dtype}", rate, rate > 0, "above 0")
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str]) -> Cluster:
+        """Read a file such as those in `configs/clusters`; ValueError names file and key."""
+        return from_yaml(cls, path)
+
+    def flops_per_ms(self, dtype: str) -> float:
+        """Achievable floating-point operations in a millisecond.
+
+        Raises:
+            ValueError: the cluster says nothing of `dtype`.
+        """
+        if dtype not in self.peak_flops_per_s:
+            known = ", ".join(self.peak_flops_per_s)
+            raise ValueError(f"The cluster has no peak_flops_per_s for the model's dtype {dtype!r}; it has {known}.")
+        return self.peak_flops_per_s[dtype] * self.achievable_fraction / 1000
+
+
+def _check(name: str, value: float, holds: bool, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {allowed}, but it is {value}.")

@@ -1,0 +1,101 @@
+"""Memory of the "device" is memory of this process: resident now, its high-water mark, and the limit it runs into."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import resource
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from paradyse_megatron.cpu.replacements import Replacement, own
+
+_logger = logging.getLogger(__name__)
+_RESET_PEAK = b"5"  # see clear_refs in proc(5)
+
+
+def resident_bytes(device: Any = None) -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def peak_resident_bytes(device: Any = None) -> int:
+    """The most that was resident since the process began or `reset_peak` was called."""
+    return _field_bytes("/proc/self/status", "VmHWM")
+
+
+def reset_peak(device: Any = None) -> None:
+    try:
+        with open("/proc/self/clear_refs", "wb") as file:
+            file.write(_RESET_PEAK)
+    except OSError as error:
+        _warn_once("The peak of memory cannot be reset here (%s): it stays the highest since the process began.", error)
+
+
+def total_memory_bytes() -> int:
+    return memory_info()[1]
+
+
+def memory_info(device: Any = None) -> tuple[int, int]:
+    """(available, total) bytes: the machine's, or those of the address-space limit (`ulimit -v`) when that is less."""
+    available = _field_bytes("/proc/meminfo", "MemAvailable")
+    total = _field_bytes("/proc/meminfo", "MemTotal")
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        available = min(available, max(0, limit - _field_bytes("/proc/self/status", "VmSize")))
+        total = min(total, limit)
+    return available, total
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """The statistics that can be told; counts of allocations cannot, and are 0."""
+    resident, peak = resident_bytes(), peak_resident_bytes()
+    stats = dict.fromkeys(("allocation.all.current", "num_alloc_retries", "num_ooms"), 0)
+    for kind in ("allocated_bytes", "reserved_bytes", "active_bytes"):
+        stats |= {f"{kind}.all.current": resident, f"{kind}.all.peak": peak}
+    return stats
+
+
+def empty_cache() -> None:
+    """Give what the C allocator holds, but nobody uses, back to the system."""
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
+
+
+def replacements() -> Iterator[Replacement]:
+    functions: dict[str, Callable[..., Any]] = {
+        "memory_allocated": resident_bytes,
+        "memory_reserved": resident_bytes,
+        "device_memory_used": resident_bytes,
+        "max_memory_allocated": peak_resident_bytes,
+        "max_memory_reserved": peak_resident_bytes,
+        "reset_peak_memory_stats": reset_peak,
+        "reset_max_memory_allocated": reset_peak,
+        "mem_get_info": memory_info,
+        "memory_stats": memory_stats,
+        "empty_cache": empty_cache,
+    }
+    for name, function in functions.items():
+        yield Replacement(torch.cuda, name, own(function, name))
+    yield Replacement(torch.accelerator, "empty_cache", own(empty_cache, "empty_cache"))
+
+
+def _field_bytes(path: str | os.PathLike[str], name: str) -> int:
+    with open(path) as file:
+        for line in file:
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) * 1024
+    raise RuntimeError(f"{path} does not say {name}, which memory statistics on the CPU are read from.")
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(message: str, *args: Any) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        _logger.warning(message, *args)

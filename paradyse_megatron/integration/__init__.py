@@ -1,0 +1,1 @@
+"""The boundary to Megatron: versions, arguments, the pre-training entry, patches."""

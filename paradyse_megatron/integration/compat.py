@@ -1,0 +1,62 @@
+"""Every difference between Megatron versions that we meet, each with the version and when to drop it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+OLDEST, TOO_NEW = (0, 17), (0, 21)
+"""megatron-core versions [OLDEST, TOO_NEW) are supported. 0.16 lacks megatron.training in its wheel."""
+
+
+def check_version() -> None:
+    """Refuse an unsupported megatron-core by name, before anything of it is used."""
+    from megatron.core.package_info import __version__ as version
+
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if not OLDEST <= found < TOO_NEW:
+        raise ValueError(f"megatron-core {version} is installed, but this version of paradyse-megatron works with "
+                         f"{'.'.join(map(str, OLDEST))} up to {'.'.join(map(str, (TOO_NEW[0], TOO_NEW[1] - 1)))}: "
+                         "pip install 'megatron-core[training]>=0.19,<0.20'.")
+
+
+def has_transformer_engine() -> bool:
+    """Whether NVIDIA's Transformer Engine is installed."""
+    try:
+        metadata.version("transformer_engine")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def parse_arguments(extra_arguments: Callable[[argparse.ArgumentParser], argparse.ArgumentParser],
+                    prepare: Callable[[argparse.Namespace], None], defaults: dict[str, Any]) -> argparse.Namespace:
+    """Parse as Megatron's `parse_and_validate_args`, with `prepare` between parsing and validating.
+
+    0.19 offers no place between the two; drop this when Megatron does.
+    """
+    from megatron.training.arguments import parse_args, validate_args
+    from megatron.training.global_vars import set_global_variables
+
+    args = parse_args(extra_arguments)
+    if args.use_checkpoint_args:
+        from megatron.training.checkpointing import load_args_from_checkpoint
+
+        load_args_from_checkpoint(args)
+    prepare(args)
+    validate_args(args, defaults)
+    # Megatron turns it off whatever was asked for, up to 0.19 at least.
+    args.variable_seq_lengths = args.dynamic_parallel and args.pipeline_model_parallel_size > 1
+    set_global_variables(args)
+    return args
+
+
+def count_real_tokens(lengths: Any) -> None:
+    """Tell Megatron's FLOPs log the real lengths of a micro-batch (0.19 on; before, it assumes --seq-length)."""
+    import torch
+    from megatron.training import training
+
+    if hasattr(training, "update_seqlen_stats_from_cu_seqlens"):
+        training.update_seqlen_stats_from_cu_seqlens(torch.nn.functional.pad(lengths.cumsum(0), (1, 0)))

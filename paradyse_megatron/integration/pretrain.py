@@ -1,0 +1,82 @@
+"""Pre-trains a GPT through Megatron's own loop: `torchrun ... -m paradyse_megatron.integration.pretrain ARGUMENTS`.
+
+Takes all of Megatron's arguments and ours. With `--dynamic-parallel` a document is a sample and each one is computed
+in parallel as its length demands; without, this is Megatron's layers on the same data.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+from typing import Any
+
+import torch
+
+BAD_INPUT = 2
+
+
+def main() -> int:
+    """Exit status: 0 done, 2 bad input (one sentence on standard error, on every rank)."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if not torch.cuda.is_available():
+        from paradyse_megatron import cpu
+
+        cpu.enable()
+    try:
+        _train()
+    except ValueError as error:
+        if not _is_ours(error):
+            raise
+        return _refuse(error)
+    return 0
+
+
+def _train() -> None:
+    from paradyse_megatron.integration import compat
+
+    compat.check_version()
+    from megatron.core.enums import ModelType
+    from megatron.training import pretrain
+    from megatron.training.argument_utils import gpt_config_from_args, pretrain_cfg_container_from_args
+
+    from paradyse_megatron.data.provider import datasets_provider, open_parts
+    from paradyse_megatron.integration.arguments import add_arguments, prepare
+    from paradyse_megatron.integration.forward_step import forward_step
+    from paradyse_megatron.integration.session import Session
+    from paradyse_megatron.integration.setup import make_decider
+
+    args = compat.parse_arguments(add_arguments, prepare, {"tokenizer_type": "NullTokenizer"})
+    open_parts(args)
+    model_config = gpt_config_from_args(args)
+    session = Session(args, make_decider(args, model_config.transformer))
+
+    def open_data(*arguments: Any, **keywords: Any) -> Any:
+        session.open()  # here the checkpoint is loaded, and every rank passes
+        return datasets_provider(*arguments, **keywords)
+
+    open_data.is_distributed = True  # type: ignore[attr-defined]
+    pretrain(pretrain_cfg_container_from_args(args, model_config), open_data, ModelType.encoder_or_decoder,
+             functools.partial(forward_step, session))
+
+
+def _is_ours(error: ValueError) -> bool:
+    """Whether this package raised it, for the user to read; one from elsewhere is a defect and keeps its traceback."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return innermost is not None and innermost.tb_frame.f_globals.get("__name__", "").startswith("paradyse_megatron.")
+
+
+def _refuse(error: ValueError) -> int:
+    """Say what is wrong. Peers that wait in a collective end when this process does."""
+    sys.stderr.write(f"paradyse: rank {os.environ.get('RANK', '0')}: {error}\n")
+    sys.stderr.flush()
+    if torch.distributed.is_initialized():
+        os._exit(BAD_INPUT)
+    return BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

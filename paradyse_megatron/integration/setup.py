@@ -1,0 +1,108 @@
+"""From Megatron's arguments to a controller on this rank's decoder."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.first_principles import estimate
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.integration.arguments import chosen_options, parse_size
+from paradyse_megatron.layers.support import check_supported, unsupported_reason
+from paradyse_megatron.planner.option import Option, all_options
+from paradyse_megatron.planner.plan import Plan
+from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.runtime.decision import Decider, FixedPlan, PlannedByLength
+
+USABLE_SHARE = 0.9
+"""Of a device's memory, with --paradyse-memory-budget auto; the rest is for the runtime and fragmentation."""
+
+_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def model_shape(args: argparse.Namespace) -> ModelShape:
+    """The shape of the model that Megatron's arguments describe."""
+    dtype = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
+    return ModelShape(
+        hidden_size=args.hidden_size, num_layers=args.num_layers, num_attention_heads=args.num_attention_heads,
+        ffn_hidden_size=args.ffn_hidden_size or 4 * args.hidden_size,
+        vocab_size=args.padded_vocab_size or args.vocab_size,
+        num_query_groups=args.num_query_groups if args.group_query_attention else 0,
+        head_dim=args.kv_channels or 0, gated_mlp=args.swiglu, add_bias=args.add_bias_linear,
+        tied_embeddings=not args.untie_embeddings_and_output_weights, dtype=dtype)
+
+
+def make_decider(args: argparse.Namespace, config: Any) -> Decider:
+    """The decider that --paradyse-plan and its companions ask for. Raises ValueError before anything is sent."""
+    ranks = args.tensor_model_parallel_size
+    if args.paradyse_plan != "auto":
+        plan = read_plan(args.paradyse_plan, args.num_layers)
+        check_supported(list(plan.layer_options), config)
+        return FixedPlan(plan, ranks)
+    shape = model_shape(args)
+    cost_model = find_cost_model(args, shape)
+    cost_model.require_match(shape, ranks)
+    stages = args.pipeline_model_parallel_size
+    static_bytes = shape.static_bytes(ranks * stages)
+    planner = Planner(
+        cost_model, -(-args.num_layers // stages), memory_budget_bytes(args),
+        options=_usable_options(args, config, cost_model), hysteresis=args.paradyse_hysteresis,
+        microbatches_in_flight=stages, static_bytes=static_bytes)
+    return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes)
+
+
+def read_plan(text: str, num_layers: int) -> Plan:
+    """--paradyse-plan: a file if there is one of that name, else the text of a plan. Raises ValueError."""
+    try:
+        return Plan.from_file(text, num_layers) if Path(text).is_file() else Plan.parse(text, num_layers)
+    except ValueError as error:
+        raise ValueError(f"--paradyse-plan: {error}") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, cluster: str) -> CostModel:
+    return estimate(shape, Cluster.from_yaml(_CONFIGS / "clusters" / f"{cluster}.yaml"), ranks,
+                    micro_batch_size=micro_batch_size)
+
+
+def find_cost_model(args: argparse.Namespace, shape: ModelShape) -> CostModel:
+    """The file of --paradyse-cost-model, or first-principles costs of the model on this kind of machine."""
+    if args.paradyse_cost_model != "auto":
+        return CostModel.load(args.paradyse_cost_model)
+    return _estimated(shape, args.tensor_model_parallel_size, args.micro_batch_size, cluster_name())
+
+
+def cluster_name() -> str:
+    """The shipped machine description that is nearest to this rank's device."""
+    from paradyse_megatron import cpu
+
+    if cpu.is_enabled() or not torch.cuda.is_available():
+        return "cpu-2core"
+    return "dgx-a100" if "A100" in torch.cuda.get_device_name() else "dgx-h100"
+
+
+def memory_budget_bytes(args: argparse.Namespace) -> int:
+    """--paradyse-memory-budget, or a fixed share of what the device has (never of what happens to be free now)."""
+    if args.paradyse_memory_budget != "auto":
+        return parse_size(args.paradyse_memory_budget, "--paradyse-memory-budget")
+    from paradyse_megatron import cpu
+
+    total_bytes = torch.cuda.mem_get_info()[1]
+    sharers = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if cpu.is_enabled() else 1
+    return int(USABLE_SHARE * total_bytes / sharers)
+
+
+def _usable_options(args: argparse.Namespace, config: Any, cost_model: CostModel) -> list[str]:
+    asked = chosen_options(args)
+    if asked is not None:
+        check_supported([Option.parse(text) for text in asked], config)
+        return asked
+    return [str(option) for option in all_options()
+            if str(option) in cost_model.options and unsupported_reason(option, config) is None]

@@ -1,0 +1,55 @@
+"""Which plan a forward pass follows.
+
+`use_plan` is read once per layer, when its forward begins; the option travels from there by argument and closure.
+Nothing reads it in backward or in recomputation, which may run after another micro-batch has installed its own plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from paradyse_megatron.planner.option import Option
+from paradyse_megatron.planner.plan import Plan
+
+STOCK = Option.parse("tp_sp")
+
+_plan: ContextVar[Plan | None] = ContextVar("paradyse_plan", default=None)
+_option: ContextVar[Option] = ContextVar("paradyse_layer_option", default=STOCK)
+
+
+@contextmanager
+def use_plan(plan: Plan) -> Iterator[Plan]:
+    """Forward passes inside follow `plan`, and so do their backward passes, wherever those run."""
+    token = _plan.set(plan)
+    try:
+        yield plan
+    finally:
+        _plan.reset(token)
+
+
+def planned_option(layer_number: int) -> Option:
+    """The option of a layer (Megatron counts from 1) under the current plan; Megatron's own path without a plan."""
+    plan = _plan.get()
+    if plan is None:
+        return STOCK
+    if layer_number > len(plan.layer_options):
+        raise ValueError(f"The plan '{plan}' has {len(plan.layer_options)} layers, but the model has a layer "
+                         f"{layer_number}. Give --paradyse-plan one option for each layer.")
+    return plan.layer_options[layer_number - 1]
+
+
+@contextmanager
+def layer_scope(option: Option) -> Iterator[None]:
+    """Hands a layer's option to its attention and MLP for the duration of one forward call."""
+    token = _option.set(option)
+    try:
+        yield
+    finally:
+        _option.reset(token)
+
+
+def current_option() -> Option:
+    """The option that the enclosing layer handed down."""
+    return _option.get()

@@ -1,0 +1,83 @@
+"""Megatron's self-attention, computed as the layer's option says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from megatron.core.models.common.embeddings.rope_utils import apply_rotary_pos_emb
+from megatron.core.transformer.attention import SelfAttention
+from megatron.core.transformer.enums import AttnMaskType
+from torch import Tensor
+
+from paradyse_megatron.layers.active import current_option
+from paradyse_megatron.layers.parameters import weight_and_bias
+from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads
+from paradyse_megatron.strategies.attention.ring import ring_attention
+from paradyse_megatron.strategies.attention.ulysses import ulysses_attention
+
+ATTENTION: dict[str, Callable[..., Tensor]] = {"ulysses": ulysses_attention, "ring": ring_attention}
+
+
+class DynamicSelfAttention(SelfAttention):
+    """Same parameters, names and attributes as `SelfAttention`; `tp_sp` is its own forward, untouched."""
+
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None, *args: Any,
+                rotary_pos_emb: Any = None, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        """Hidden states [s/P, b, h] to [s/P, b, h] and the output bias, which the layer adds."""
+        strategy = ATTENTION.get(current_option().attention)
+        if strategy is None:
+            return super().forward(hidden_states, attention_mask, *args, rotary_pos_emb=rotary_pos_emb, **kwargs)
+        self._refuse(attention_mask, args, kwargs)
+        qkv_weight, qkv_bias = weight_and_bias(self.linear_qkv)
+        proj_weight, proj_bias = weight_and_bias(self.linear_proj)
+        shards = AttentionShards(qkv_weight, qkv_bias, proj_weight)
+        prepare = self._prepare_heads(rotary_pos_emb)
+        return strategy(hidden_states, shards, self._geometry(), self.tp_group, prepare), proj_bias
+
+    def _geometry(self) -> Geometry:
+        head_dim = self.hidden_size_per_attention_head
+        scale = self.config.softmax_scale
+        return Geometry(self.config.num_attention_heads, self.config.num_query_groups, head_dim,
+                        head_dim**-0.5 if scale is None else scale)
+
+    def _prepare_heads(self, rotary_pos_emb: Any) -> PrepareHeads:
+        """q/k norms, then rotary embedding by the tokens' own positions; the table covers the whole sequence."""
+        if self.config.no_rope_freq and self.config.no_rope_freq[self.layer_number - 1]:
+            rotary_pos_emb = None
+        tables = rotary_pos_emb if isinstance(rotary_pos_emb, tuple) else (rotary_pos_emb, rotary_pos_emb)
+
+        def rotate(heads: Tensor, table: Tensor | None, positions: slice | Tensor) -> Tensor:
+            if table is None:
+                return heads
+            return apply_rotary_pos_emb(heads, table[positions], config=self.config,
+                                        mscale=self._yarn_concentration_factor, cp_group=self.pg_collection.cp)
+
+        def prepare(query: Tensor, key: Tensor, positions: slice | Tensor) -> tuple[Tensor, Tensor]:
+            query = query if self.q_layernorm is None else self.q_layernorm(query)
+            key = key if self.k_layernorm is None else self.k_layernorm(key)
+            return rotate(query, tables[0], positions), rotate(key, tables[1], positions)
+
+        return prepare
+
+    def _refuse(self, attention_mask: Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Anything but plain causal training attention belongs to `tp_sp`; never compute something else silently."""
+        name = current_option().attention
+        if args or any(value is not None for value in kwargs.values()):
+            given = [key for key, value in kwargs.items() if value is not None] or ["positional arguments"]
+            raise ValueError(f"The strategy '{name}' computes plain causal training attention, but was given "
+                             f"{', '.join(given)}. Use tp_sp for this layer.")
+        if self.attn_mask_type != AttnMaskType.causal or not _is_causal(attention_mask):
+            raise ValueError(f"The strategy '{name}' knows the causal mask only, but this layer has mask type "
+                             f"'{self.attn_mask_type.name}' or an attention mask of its own. Use tp_sp for this layer, "
+                             "or do not create masks (--no-create-attention-mask-in-dataloader).")
+
+
+def _is_causal(attention_mask: Tensor | None) -> bool:
+    """Whether a mask [b or 1, 1, s, s], True where hidden, is absent or exactly the causal one."""
+    if attention_mask is None:
+        return True
+    length = attention_mask.shape[-1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=attention_mask.device).triu(1)
+    return bool((attention_mask == causal).all())

@@ -1,0 +1,69 @@
+"""Specs that put our layers into megatron-core's models."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.transformer import transformer_block
+from megatron.core.transformer.mlp import MLP
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import (
+    TransformerBlock,
+    TransformerBlockSubmodules,
+    get_num_layers_to_build,
+)
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_layer import TransformerLayerSubmodules
+
+from paradyse_megatron.layers.attention import DynamicSelfAttention
+from paradyse_megatron.layers.mlp import DynamicMLP
+from paradyse_megatron.layers.norm import norm_for
+from paradyse_megatron.layers.transformer_layer import DynamicTransformerLayer
+
+
+def layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = None) -> ModuleSpec:
+    """The spec of this pipeline stage's decoder, for `GPTModel(transformer_layer_spec=...)` or `--spec`.
+
+    It names a whole `TransformerBlock`, as the norm after the last layer has to accept sequence parallelism too.
+
+    Args:
+        config: a `TransformerConfig`, or megatron.training's `GPTModelConfig` around one.
+        vp_stage: virtual pipeline stage, as Megatron passes it.
+        pp_rank: pipeline stage; by default this process's.
+    """
+    config = getattr(config, "transformer", config)
+    layer = ModuleSpec(module=DynamicTransformerLayer, submodules=_layer_submodules(config))
+    num_layers = get_num_layers_to_build(config, vp_stage, pp_rank)
+    return ModuleSpec(module=TransformerBlock, submodules=TransformerBlockSubmodules(
+        layer_specs=[layer] * num_layers, layer_norm=norm_for(transformer_block.LayerNormImpl, config)))
+
+
+def _layer_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
+    """Megatron's own local layer with our attention, MLP and, where needed, norm in it."""
+    stock = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, moe_grouped_gemm=config.moe_grouped_gemm,
+                                     qk_layernorm=config.qk_layernorm, normalization=config.normalization,
+                                     qk_l2_norm=getattr(config, "qk_l2_norm", False))
+    submodules = copy.copy(stock.submodules)
+    submodules.input_layernorm = norm_for(submodules.input_layernorm, config)
+    submodules.pre_mlp_layernorm = norm_for(submodules.pre_mlp_layernorm, config)
+    submodules.self_attention = _attention_spec(submodules.self_attention, config)
+    submodules.mlp = _mlp_builder(submodules.mlp)
+    return submodules
+
+
+def _attention_spec(stock: ModuleSpec, config: TransformerConfig) -> ModuleSpec:
+    submodules = copy.copy(stock.submodules)
+    for norm in ("q_layernorm", "k_layernorm"):
+        if config.qk_layernorm:
+            setattr(submodules, norm, norm_for(getattr(submodules, norm), config))
+    return ModuleSpec(module=DynamicSelfAttention, params=dict(stock.params), submodules=submodules)
+
+
+def _mlp_builder(stock: Any) -> Any:
+    """Our MLP built as the stock one; anything else, such as mixture of experts, stays Megatron's."""
+    if isinstance(stock, functools.partial) and stock.func == MLP.as_mlp_submodule:
+        return functools.partial(DynamicMLP.as_mlp_submodule, *stock.args, **stock.keywords)
+    return stock

@@ -1,0 +1,1 @@
+"""Plans as values, the peak-memory rule and the search for a plan. Integers and numpy only."""

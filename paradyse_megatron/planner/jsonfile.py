@@ -1,0 +1,75 @@
+"""JSON files of ours: read strictly, written whole.
+
+Every file is one object with a `schema` number. What does not fit is a `ValueError` of one sentence that names the file
+and the key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def read_object(path: str | os.PathLike[str], what: str, schema: int) -> Json:
+    """The object in a file of ours, without its `schema` key.
+
+    Args:
+        what: the kind of file for errors, "cost model".
+        schema: the only schema number that is accepted.
+
+    Raises:
+        ValueError: no such file, not JSON (truncated, NaN, binary), not an object, or another schema.
+    """
+    found = _parsed(path, what)
+    if not isinstance(found, dict):
+        raise ValueError(f"{_title(what)} {path} must hold a JSON object, but it holds a {type(found).__name__}.")
+    if "schema" not in found:
+        raise ValueError(f"{_title(what)} {path} has no key 'schema'; this version reads schema {schema}.")
+    number = found.pop("schema")
+    if isinstance(number, bool) or number != schema:
+        raise ValueError(f"{_title(what)} {path} has the schema {number!r}; this version reads schema {schema}.")
+    return found
+
+
+def write_object(path: str | os.PathLike[str], schema: int, content: Json) -> None:
+    """Write a file of ours; a reader sees the old file or the whole new one, never a part."""
+    target = Path(path)
+    text = json.dumps({"schema": schema, **content}, indent=1, allow_nan=False) + "\n"
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
+        part.write(text)
+    os.chmod(part.name, 0o644)
+    os.replace(part.name, target)
+
+
+def check_keys(found: Json, required: set[str], optional: set[str], where: str) -> None:
+    """Raise a `ValueError` for a key too few or too many.
+
+    Args:
+        where: names the file (and the place in it) at the start of the sentence.
+    """
+    for key in sorted(required - found.keys()):
+        raise ValueError(f"{where} has no key {key!r}; it needs {', '.join(sorted(required))}.")
+    for key in sorted(found.keys() - required - optional):
+        raise ValueError(f"{where} has the unknown key {key!r}; known are {', '.join(sorted(required | optional))}.")
+
+
+def _parsed(path: str | os.PathLike[str], what: str) -> Any:
+    try:
+        return json.loads(Path(path).read_text("utf-8"), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise ValueError(f"{_title(what)} {path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{_title(what)} {path} is not a whole JSON file: {error}.") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"it holds the number {name}, which JSON does not have")
+
+
+def _title(what: str) -> str:
+    return what[:1].upper() + what[1:]

@@ -1,0 +1,1 @@
+"""What happens per micro-batch: the decision, its trace and its metrics."""

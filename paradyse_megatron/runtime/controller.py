@@ -1,0 +1,73 @@
+"""Stands at the decoder's door on every rank and pipeline stage: decides, lets the layers follow, and records."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from torch import Tensor, nn
+
+from paradyse_megatron.comm.collectives import Group
+from paradyse_megatron.layers.active import use_plan
+from paradyse_megatron.runtime.decision import Decider
+from paradyse_megatron.runtime.recorder import Recorder
+
+
+class Controller:
+    """Installs a plan around each forward call of a decoder.
+
+    The length is read off the hidden state, [s/P, b, h], which every pipeline stage has.
+
+    Args:
+        decider: gives the plan of a length.
+        group: the tensor-parallel ranks, among whom the tokens are dealt.
+        recorder: notes training micro-batches; None on ranks that write no trace.
+        iteration: tells the training iteration under way.
+    """
+
+    def __init__(self, decider: Decider, group: Group, recorder: Recorder | None, iteration: Callable[[], int]):
+        self._decider, self._group, self._recorder, self._iteration = decider, group, recorder, iteration
+        self._scopes: list[ExitStack] = []
+        self._seq_length = 0
+
+    def attach(self, decoder: nn.Module) -> None:
+        """Watch a `TransformerBlock`; the hooks stay for its life."""
+        decoder.register_forward_pre_hook(self._enter, with_kwargs=True)
+        decoder.register_forward_hook(self._leave, always_call=True)
+
+    def announce(self, seq_length: int) -> None:
+        """The real tokens of the micro-batch that is about to enter, for the record."""
+        self._seq_length = seq_length
+
+    def loss(self, loss_sum: Tensor, num_tokens: Tensor) -> None:
+        """The loss of the micro-batch that entered last, for the record."""
+        if self._recorder is not None:
+            self._recorder.loss(loss_sum, num_tokens)
+
+    def _enter(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        hidden = _decoder_input(decoder, args, kwargs)
+        begin = time.perf_counter()
+        padded_length = hidden.shape[0] * (self._group.size() if decoder.config.sequence_parallel else 1)
+        plan = self._decider.decide(padded_length)
+        decision_us = 1e6 * (time.perf_counter() - begin)
+        scope = ExitStack()
+        scope.enter_context(use_plan(plan))
+        self._scopes.append(scope)
+        if self._recorder is not None and decoder.training and hidden.requires_grad:
+            self._recorder.begin(self._iteration(), self._seq_length or padded_length, padded_length, plan, decision_us,
+                                 hidden, functools.partial(self._decider.predicted_peak_bytes, plan))
+
+    def _leave(self, decoder: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if self._scopes:  # empty when `_enter` refused the length
+            self._scopes.pop().close()
+
+
+def _decoder_input(decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """What the first layer will see: the embedding's output, or what the previous pipeline stage sent."""
+    if not decoder.pre_process:
+        return decoder.input_tensor
+    hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+    return hidden.unwrap() if hasattr(hidden, "unwrap") else hidden

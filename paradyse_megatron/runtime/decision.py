@@ -1,0 +1,102 @@
+"""From a micro-batch's length to its plan: a fixed one, or the planner's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple
+from paradyse_megatron.planner.cost import CostSource
+from paradyse_megatron.planner.plan import Plan
+from paradyse_megatron.planner.planner import Planner
+
+
+class Decider(Protocol):
+    """A function of the padded length alone, so that all ranks and pipeline stages agree without talking."""
+
+    def decide(self, padded_length: int) -> Plan:
+        """The plan of the whole model for a micro-batch of `padded_length` tokens; raises ValueError on a misfit."""
+
+    def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
+        """Peak of memory during a micro-batch that begins with `resident_bytes` in use; None without costs."""
+
+    def describe(self) -> dict[str, object]:
+        """All that decisions depend on; equal on every rank, or ranks would part ways."""
+
+
+@dataclass(frozen=True)
+class FixedPlan:
+    """The same plan whatever the length.
+
+    Attributes:
+        plan: options of all layers.
+        group_size: ranks P of the model-parallel group.
+    """
+
+    plan: Plan
+    group_size: int
+
+    def decide(self, padded_length: int) -> Plan:
+        """The plan; a length that some strategy cannot take is refused before anything is sent."""
+        _check_length(padded_length, self.group_size, str(self.plan))
+        return self.plan
+
+    def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
+        """See `Decider`."""
+        return None
+
+    def describe(self) -> dict[str, object]:
+        """See `Decider`."""
+        return {"plan": str(self.plan), "group size": self.group_size}
+
+
+@dataclass(frozen=True)
+class PlannedByLength:
+    """The planner's choice for the busiest pipeline stage, which every stage follows.
+
+    Attributes:
+        planner: plans the layers of one stage.
+        cost_model: what the planner's costs come from.
+        num_stages: pipeline stages, each with as many layers.
+        longest: `--seq-length`, the length at which ranks compare their costs.
+        static_bytes: weights, gradients and optimizer, as counted in the planner's budget.
+    """
+
+    planner: Planner
+    cost_model: CostSource
+    num_stages: int
+    longest: int
+    static_bytes: int
+
+    def decide(self, padded_length: int) -> Plan:
+        """The plan of all stages; a length that no plan fits is refused by name."""
+        _check_length(padded_length, self.cost_model.group_size, "auto")
+        stage = self.planner.plan(padded_length)
+        if not stage.fits:
+            raise ValueError(self._misfit(padded_length, stage))
+        return Plan(stage.layer_options * self.num_stages, stage.predicted_ms, stage.predicted_bytes, stage.fits)
+
+    def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
+        """What is resident (weights and all) with the plan's activations on top."""
+        return None if plan.predicted_bytes is None else resident_bytes + plan.predicted_bytes - self.static_bytes
+
+    def describe(self) -> dict[str, object]:
+        """See `Decider`."""
+        return {"budget bytes": self.planner.memory_budget_bytes, "strategies": [str(o) for o in self.planner.options],
+                "layers a stage": self.planner.num_layers, "stages": self.num_stages,
+                "costs at --seq-length": [repr(self.cost_model.predict(str(option), self.longest))
+                                          for option in self.planner.options]}
+
+    def _misfit(self, padded_length: int, stage: Plan) -> str:
+        largest = self.planner.largest_length(padded_length)
+        return (f"No plan fits a sequence of {padded_length} tokens: the least that one needs ('{stage}') is "
+                f"{stage.predicted_bytes:,} bytes a rank, and --paradyse-memory-budget allows "
+                f"{self.planner.memory_budget_bytes:,}. The longest sequence that fits has {largest} tokens. A larger "
+                "budget, more tensor-parallel ranks or a smaller --seq-length (longer documents are truncated) would help.")
+
+
+def _check_length(padded_length: int, group_size: int, plan: str) -> None:
+    if padded_length != pad_to_multiple(padded_length, group_size):
+        raise ValueError(f"The plan '{plan}' was given {padded_length} tokens, but with {group_size} tensor-parallel ranks "
+                         f"a sequence must be a multiple of {padding_multiple(group_size)}: pad it to "
+                         f"{pad_to_multiple(padded_length, group_size)}.")

@@ -1,0 +1,1 @@
+"""The ways to compute attention, MLP and loss head in parallel; usable without Megatron."""

@@ -1,0 +1,129 @@
+"""Estimates and the plans that follow from them, on the demo's machine and on a cluster."""
+
+from pathlib import Path
+
+import pytest
+
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.first_principles import estimate
+from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.costmodel.support import excluded_options
+from paradyse_megatron.layouts.padding import pad_to_multiple
+from paradyse_megatron.planner.option import Option, all_options
+from paradyse_megatron.planner.planner import Planner
+from tests.planner.problems import simulated_peak
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+GIB = 2**30
+
+
+def load(model, cluster):
+    return (ModelShape.from_yaml(CONFIGS / "models" / f"{model}.yaml"),
+            Cluster.from_yaml(CONFIGS / "clusters" / f"{cluster}.yaml"))
+
+
+SYSTEMS = [("tiny", "cpu-2core", 2, 48 * 2**20), ("llama-3-8b", "dgx-h100", 8, 60 * GIB)]
+
+
+@pytest.mark.parametrize(("model", "cluster", "group_size", "budget"), SYSTEMS)
+def test_plans_differ_by_length_and_mix_when_memory_is_short(model, cluster, group_size, budget):
+    shape, machine = load(model, cluster)
+    costs = estimate(shape, machine, group_size)
+    lengths = [int(2 ** (k / 4)) for k in range(24, 80)]
+    ample, short = (Planner(costs, shape.num_layers, bytes_) for bytes_ in (2**60, budget))
+    by_time = [ample.plan(length) for length in lengths]
+    assert str(by_time[0]) == "tp_sp" and "tp_sp" not in by_time[-1].options
+    assert len({str(plan) for plan in by_time}) >= 3
+
+    num_mixed = num_hopeless = 0
+    for length in lengths:
+        plan = short.plan(length)
+        padded = pad_to_multiple(length, group_size)
+        held = simulated_peak([costs.predict(option, padded) for option in plan.options],
+                              costs.predict_head(padded).saved_bytes, 1)
+        assert held == plan.predicted_bytes and plan.fits == (held <= budget)
+        num_mixed += plan.fits and len(set(plan.options)) > 1
+        num_hopeless += not plan.fits
+    assert num_mixed >= 2 and num_hopeless >= 1
+    fits_at_full_speed = [length for length in lengths if ample.plan(length).predicted_bytes <= budget]
+    assert short.largest_length(2**24) > max(fits_at_full_speed)
+
+
+@pytest.mark.parametrize(("model", "cluster", "group_size"), [
+    ("tiny", "cpu-2core", 1), ("tiny", "cpu-2core", 4), ("llama-2-7b", "dgx-a100", 8), ("gpt-13b", "dgx-h100", 4)])
+def test_costs_are_positive_and_grow_with_length(model, cluster, group_size):
+    shape, machine = load(model, cluster)
+    costs = estimate(shape, machine, group_size)
+    assert len(costs.options) == 12
+    for option in costs.options:
+        short, long = costs.predict(option, 1000), costs.predict(option, 50_000)
+        assert 0 < short.milliseconds < long.milliseconds
+        assert 0 < short.saved_bytes < long.saved_bytes and 0 < short.workspace_bytes < long.workspace_bytes
+    assert 0 < costs.predict_head(1000).milliseconds < costs.predict_head(50_000).milliseconds
+
+
+def test_recompute_trades_time_for_memory():
+    costs = estimate(*load("llama-3-8b", "dgx-h100"), 8)
+    for option in (o for o in all_options() if o.recompute == "none"):
+        kept, full = costs.predict(str(option), 16_384), costs.predict(f"{option.attention}/{option.mlp}+full", 16_384)
+        assert 1.2 * kept.milliseconds < full.milliseconds < 1.5 * kept.milliseconds  # one more forward of three
+        assert full.saved_bytes == 16_384 // 8 * 4096 * 2 < kept.saved_bytes
+        assert full.workspace_bytes == pytest.approx(kept.saved_bytes + kept.workspace_bytes)
+
+
+def test_compute_time_is_that_of_the_flops():
+    """Nothing sent, no overhead, endless memory bandwidth: 6 FLOPs a weight and token, 7 a d s^2 for flash attention."""
+    shape, machine = load("llama-3-8b", "dgx-h100")
+    values = {field: getattr(machine, field) for field in machine.__dataclass_fields__}
+    pure = Cluster(**values | {"memory_bandwidth_bytes_per_s": 1e30, "layer_overhead_us": 0.0})
+    flops = 6 * (shape.attention_weights + shape.mlp_weights) * 8192 + 7 * 4096 * 8192**2
+    for option in ("tp_sp", "ulysses", "ring"):
+        found = estimate(shape, pure, 1).predict(option, 8192).milliseconds
+        assert found == pytest.approx(flops / 989e12 / 0.6 * 1000, rel=1e-6)
+
+
+def test_the_batch_counts_like_tokens_where_attention_does_not():
+    shape, machine = load("tiny", "cpu-2core")
+    one, three = estimate(shape, machine, 2), estimate(shape, machine, 2, micro_batch_size=3)
+    for option in ("ulysses", "ring"):
+        assert three.predict(option, 1024).saved_bytes == pytest.approx(3 * one.predict(option, 1024).saved_bytes)
+    assert three.micro_batch_size == 3
+
+
+def test_published_orders():
+    """Short sequences get slower with more ranks; fast links and many KV heads favour Ulysses; slow and few, ring."""
+    shape, machine = load("llama-2-7b", "dgx-h100")
+    assert estimate(shape, machine, 8).predict("ulysses", 256).milliseconds > estimate(
+        shape, machine, 1).predict("ulysses", 256).milliseconds
+    fast = estimate(shape, machine, 8)
+    assert fast.predict("ulysses", 65_536).milliseconds < fast.predict("ring", 65_536).milliseconds
+    grouped, _ = load("llama-3-8b", "dgx-h100")
+    values = {field: getattr(machine, field) for field in machine.__dataclass_fields__}
+    slow = estimate(grouped, Cluster(**values | {"link_bandwidth_bytes_per_s": 5e9}), 2)
+    assert slow.predict("ring", 65_536).milliseconds < slow.predict("ulysses", 65_536).milliseconds
+
+
+def test_options_that_a_shape_cannot_run_are_excluded_with_a_reason():
+    grouped = ModelShape(768, 2, 24, 3072, 1000, num_query_groups=4)
+    assert excluded_options(grouped, 4) == {} == excluded_options(grouped, 1)
+    shared = excluded_options(grouped, 8)  # two ranks share each key/value head
+    assert all(Option.parse(text).attention == "ulysses" for text in shared) and len(shared) == 4
+    assert set(shared.values()) == {"ulysses cannot deal 4 key/value heads evenly to 8 ranks"}
+    assert "24 attention heads cannot be dealt evenly to 5 ranks" in excluded_options(grouped, 5)["tp_sp"]
+    assert "neither dealt evenly to 6 ranks nor" in excluded_options(grouped, 6)["tp_sp"]
+    assert "3073 columns" in excluded_options(ModelShape(768, 2, 24, 3073, 1000), 2)["ring"]
+    assert len(excluded_options(grouped, 5)) == 12
+
+
+def test_estimates_leave_excluded_options_out_and_say_why_when_none_is_left():
+    machine = load("tiny", "cpu-2core")[1]
+    grouped = ModelShape(768, 2, 24, 3072, 1000, num_query_groups=4, dtype="fp32")
+    assert estimate(grouped, machine, 8, ["ring", "ulysses", "tp_sp"]).options == ("ring", "tp_sp")
+    with pytest.raises(ValueError, match="No option can run this model on 8 ranks: ulysses cannot deal 4 key/value"):
+        estimate(grouped, machine, 8, ["ulysses", "ulysses+full"])
+    with pytest.raises(ValueError, match="none was asked for"):
+        estimate(grouped, machine, 8, [])
+    with pytest.raises(ValueError, match="does not exist"):
+        estimate(grouped, machine, 8, ["nonsense"])
+    with pytest.raises(ValueError, match="group size must be at least 1"):
+        estimate(grouped, machine, 0)

@@ -1,0 +1,1 @@
+"""Tests of `paradyse_megatron.data`, on real .bin/.idx files."""
