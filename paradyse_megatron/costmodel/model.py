@@ -97,11 +97,17 @@ class CostModel:
         tokens = positive_whole(seq_length, "The sequence length", "token")
         return HeadCost(self.head.milliseconds(tokens), math.ceil(self.head.saved_bytes(tokens)))
 
-    def require_match(self, shape: ModelShape, group_size: int, micro_batch_size: int = 1) -> None:
-        """Raise a ValueError that says in what the running model differs from the one the costs are of."""
+    def require_match(self, shape: ModelShape, group_size: int, micro_batch_size: int | None = None) -> None:
+        """Raise a ValueError that says in what the running model differs from the one the costs are of.
+
+        Args:
+            micro_batch_size: None when it does not matter.
+        """
         mine = self.model | {"group_size": self.group_size, "micro_batch_size": self.micro_batch_size}
-        theirs = shape.as_dict() | {"group_size": group_size, "micro_batch_size": micro_batch_size}
-        differing = [f"{key} {mine[key]} is not {theirs[key]}" for key in mine if mine[key] != theirs[key]]
+        theirs = shape.as_dict() | {"group_size": group_size}
+        if micro_batch_size is not None:
+            theirs["micro_batch_size"] = micro_batch_size
+        differing = [f"{key} {mine[key]} is not {theirs[key]}" for key in theirs if mine[key] != theirs[key]]
         if differing:
             raise ValueError(
                 f"The cost model is of another model than the one that runs: {'; '.join(differing)}. "

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paradyse_megatron.data.corpus import build_corpus
+from paradyse_megatron.integration.orphans import announce_launcher
 from paradyse_megatron.report.summary import print_summary
 from paradyse_megatron.runtime.trace import read_trace
 
@@ -81,6 +82,7 @@ def _torchrun(arguments: Sequence[str], num_ranks: int) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # Megatron's overlap needs it
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # Megatron warns of every library that is not installed
+    announce_launcher()
     config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=num_ranks, run_id=uuid.uuid4().hex,
                           rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0)
     command = [sys.executable, "-m", "paradyse_megatron.integration.pretrain", *arguments]

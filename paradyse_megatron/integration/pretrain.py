@@ -14,11 +14,14 @@ from typing import Any
 
 import torch
 
+from paradyse_megatron.integration.orphans import end_with_launcher
+
 BAD_INPUT = 2
 
 
 def main() -> int:
     """Exit status: 0 done, 2 bad input (one sentence on standard error, on every rank)."""
+    end_with_launcher()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     if not torch.cuda.is_available():
         from paradyse_megatron import cpu

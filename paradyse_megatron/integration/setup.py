@@ -36,7 +36,8 @@ def model_shape(args: argparse.Namespace) -> ModelShape:
         vocab_size=args.padded_vocab_size or args.vocab_size,
         num_query_groups=args.num_query_groups if args.group_query_attention else 0,
         head_dim=args.kv_channels or 0, gated_mlp=args.swiglu, add_bias=args.add_bias_linear,
-        tied_embeddings=not args.untie_embeddings_and_output_weights, dtype=dtype)
+        tied_embeddings=not args.untie_embeddings_and_output_weights, dtype=dtype,
+        rms_norm=args.normalization == "RMSNorm", rotary=args.position_embedding_type == "rope")
 
 
 def make_decider(args: argparse.Namespace, config: Any) -> Decider:
@@ -48,7 +49,7 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
         return FixedPlan(plan, ranks)
     shape = model_shape(args)
     cost_model = find_cost_model(args, shape)
-    cost_model.require_match(shape, ranks)
+    cost_model.require_match(shape, ranks, args.micro_batch_size)
     stages = args.pipeline_model_parallel_size
     static_bytes = shape.static_bytes(ranks * stages)
     planner = Planner(

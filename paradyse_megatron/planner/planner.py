@@ -22,8 +22,8 @@ GRID_STEPS_PER_OCTAVE = 4  # `grid_length` takes a fourth root
 class Planner:
     """Chooses, for each length, the plan with the least predicted time whose predicted peak of memory fits.
 
-    A plan is a function of the length and of the arguments below, and of nothing else: every rank and every pipeline
-    stage reaches the same one without talking, and a resumed run repeats an uninterrupted one to the last bit.
+    A plan is a function of the length and of the arguments below, and of nothing else: ranks with the same arguments
+    reach the same plan without talking, and a resumed run repeats an uninterrupted one to the last bit.
 
     So hysteresis, which keeps plans from flickering between lengths where two of them are about as fast, must not
     depend on what was planned before. Lengths are grouped by a geometric grid (four steps an octave), and each prefers

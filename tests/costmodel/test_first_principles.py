@@ -72,7 +72,7 @@ def test_recompute_trades_time_for_memory():
 
 
 def test_compute_time_is_that_of_the_flops():
-    """Nothing sent, no overhead, endless memory bandwidth: 6 FLOPs a weight and token, 7 a d s^2 for flash attention."""
+    """Nothing sent, no overhead, endless memory bandwidth: 6 FLOPs a weight and token, 7 a d s^2 for flash."""
     shape, machine = load("llama-3-8b", "dgx-h100")
     values = {field: getattr(machine, field) for field in machine.__dataclass_fields__}
     pure = Cluster(**values | {"memory_bandwidth_bytes_per_s": 1e30, "layer_overhead_us": 0.0})
