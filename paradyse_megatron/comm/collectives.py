@@ -15,8 +15,9 @@ from torch import Tensor
 Group = dist.ProcessGroup
 
 
-def all_to_all_rows(rows: Tensor, group: Group, send_rows: list[int] | None = None,
-                    receive_rows: list[int] | None = None) -> Tensor:
+def all_to_all_rows(
+    rows: Tensor, group: Group, send_rows: list[int] | None = None, receive_rows: list[int] | None = None
+) -> Tensor:
     """Exchange rows of dimension 0 among the ranks of `group`; not differentiable.
 
     `send_rows[i]` rows go to rank i and `receive_rows[i]` come from it; without them dimension 0 is cut
@@ -33,14 +34,19 @@ def start_all_gather(shard: Tensor, group: Group) -> tuple[Tensor, dist.Work]:
     """Begin gathering `shard` along dimension 0; returns the buffer and the work to wait for."""
     shard = shard.contiguous()
     whole = shard.new_empty((group.size() * shard.shape[0], *shard.shape[1:]))
-    return whole, dist.all_gather_into_tensor(whole, shard, group=group, async_op=True)
+    return whole, _begun(dist.all_gather_into_tensor(whole, shard, group=group, async_op=True))
 
 
 def start_reduce_scatter(whole: Tensor, group: Group) -> tuple[Tensor, dist.Work]:
     """Begin summing `whole` over the ranks; each keeps its part of dimension 0."""
     whole = whole.contiguous()
     shard = whole.new_empty((whole.shape[0] // group.size(), *whole.shape[1:]))
-    return shard, dist.reduce_scatter_tensor(shard, whole, group=group, async_op=True)
+    return shard, _begun(dist.reduce_scatter_tensor(shard, whole, group=group, async_op=True))
+
+
+def _begun(work: dist.Work | None) -> dist.Work:
+    assert work is not None, "this process is not in the group"
+    return work
 
 
 class _TokensToHeads(torch.autograd.Function):

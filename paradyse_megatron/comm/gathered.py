@@ -106,8 +106,14 @@ def gathered_linear(inputs: Tensor, weight: GatheredWeight, bias: GatheredWeight
 
 class _GatheredLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight_entry: Tensor, bias_entry: Tensor | None,
-                weight: GatheredWeight, bias: GatheredWeight | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight_entry: Tensor,
+        bias_entry: Tensor | None,
+        weight: GatheredWeight,
+        bias: GatheredWeight | None,
+    ) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.weight, ctx.bias = weight, bias
         weight.start()

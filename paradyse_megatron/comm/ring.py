@@ -18,10 +18,12 @@ class Hop:
         self._received = torch.empty_like(self._sent)
         following = dist.get_global_rank(group, (rank + 1) % num_ranks)
         preceding = dist.get_global_rank(group, (rank - 1) % num_ranks)
-        self._works = dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, self._sent, following, group, tag),
-            dist.P2POp(dist.irecv, self._received, preceding, group, tag),
-        ])
+        self._works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, self._sent, following, group, tag),
+                dist.P2POp(dist.irecv, self._received, preceding, group, tag),
+            ]
+        )
 
     def wait(self) -> Tensor:
         """The block of the previous rank, complete."""

@@ -47,9 +47,11 @@ def _exchange_chunks(local: Tensor, group: Group, exchange: ZigzagExchange) -> T
     chunk_length = local.shape[0] // 2
     sent = _take_chunks(local, exchange.send_order)
     received = all_to_all_rows(
-        sent, group,
+        sent,
+        group,
         send_rows=[chunk_length * count for count in exchange.send_chunks_per_rank],
-        receive_rows=[chunk_length * count for count in exchange.recv_chunks_per_rank])
+        receive_rows=[chunk_length * count for count in exchange.recv_chunks_per_rank],
+    )
     return _take_chunks(received, exchange.receive_order)
 
 

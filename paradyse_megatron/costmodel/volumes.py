@@ -58,20 +58,28 @@ def tp_sp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1)
     return Sent(2 * hidden, 3 * hidden, 2, 3) if group_size > 1 else Sent()
 
 
-def gathered_weights(num_elements: int, num_tensors: int, group_size: int) -> Sent:
-    """Weights gathered for a use and let go, W (P-1)/P."""
-    sent = num_elements * (group_size - 1) // group_size
-    return Sent(sent, 2 * sent, num_tensors, 2 * num_tensors) if group_size > 1 else Sent()
+def gathered_weights(num_weights: int, num_biases: int, group_size: int) -> Sent:
+    """Two matrices and a bias (or none) gathered for a use and let go, W (P-1)/P; backward needs the bias no more."""
+    if group_size == 1:
+        return Sent()
+    matrices = (num_weights - num_biases) * (group_size - 1) // group_size
+    bias = num_biases * (group_size - 1) // group_size
+    num_tensors = 1 if num_biases else 0
+    return Sent(matrices + bias, 2 * matrices + bias, 2 + num_tensors, 4 + num_tensors)
+
+
+def _qkv_biases(shape: ModelShape) -> int:
+    return (shape.query_size + shape.key_value_size) * shape.add_bias
 
 
 def gathered_mlp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
     """MLP `gathered`: both matrices, and the first one's bias."""
-    return gathered_weights(shape.mlp_weights, 2 + shape.add_bias, group_size)
+    return gathered_weights(shape.mlp_weights, shape.fc1_size * shape.add_bias, group_size)
 
 
 def ulysses(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
     """Attention `ulysses`: weights, and (2a + 2g) d t b (P-1)/P for q, k, v there and the output back."""
-    weights = gathered_weights(shape.attention_weights, 2 + shape.add_bias, group_size)
+    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
     of_a_token = 2 * shape.query_size + shape.key_value_size
     exchanged = of_a_token * local_tokens * batch * (group_size - 1) // group_size
     return weights + Sent(exchanged, exchanged, 2, 2) if group_size > 1 else Sent()
@@ -85,7 +93,7 @@ def ring(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, 
     """
     if group_size == 1:
         return Sent()
-    weights = gathered_weights(shape.attention_weights, 2 + shape.add_bias, group_size)
+    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
     hops = ring_hops(shape, group_size, local_tokens, batch)
     return weights + hops + zigzag_exchanges(shape, group_size, local_tokens, batch, rank)
 

@@ -17,23 +17,55 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Megatron's `extra_args_provider`."""
     group = parser.add_argument_group("ParaDySe", "parallel strategies that follow the sequence length")
-    group.add_argument("--dynamic-parallel", action="store_true",
-                       help="decide for each sequence and layer how it is computed in parallel")
-    group.add_argument("--paradyse-strategies", metavar="LIST", default=None,
-                       help="options that plans may use, comma-separated (default: all that the model supports)")
-    group.add_argument("--paradyse-plan", metavar="auto|PLAN|FILE", default="auto",
-                       help="a fixed plan such as 'tp_sp*4,ring+full*2', a plan file, or auto")
-    group.add_argument("--paradyse-cost-model", metavar="FILE", default="auto",
-                       help="costs that auto plans by; auto: first-principles costs of this model on this kind of machine")
-    group.add_argument("--paradyse-memory-budget", metavar="SIZE", default="auto",
-                       help="memory that a rank may use for weights, gradients, optimizer and activations, such as 16GiB")
+    group.add_argument(
+        "--dynamic-parallel",
+        action="store_true",
+        help="decide for each sequence and layer how it is computed in parallel",
+    )
+    group.add_argument(
+        "--paradyse-strategies",
+        metavar="LIST",
+        default=None,
+        help="options that plans may use, comma-separated (default: all that the model supports)",
+    )
+    group.add_argument(
+        "--paradyse-plan",
+        metavar="auto|PLAN|FILE",
+        default="auto",
+        help="a fixed plan such as 'tp_sp*4,ring+full*2', a plan file, or auto",
+    )
+    group.add_argument(
+        "--paradyse-cost-model",
+        metavar="FILE",
+        default="auto",
+        help="costs that auto plans by; auto: first-principles costs of this model on this kind of machine",
+    )
+    group.add_argument(
+        "--paradyse-memory-budget",
+        metavar="SIZE",
+        default="auto",
+        help="memory that a rank may use for weights, gradients, optimizer and activations, such as 16GiB",
+    )
     group.add_argument("--paradyse-trace", metavar="FILE", default=None, help="write one JSON line per micro-batch")
-    group.add_argument("--paradyse-hysteresis", metavar="X", type=float, default=0.05,
-                       help="keep the plan of the neighbouring lengths if it takes at most this share longer")
-    group.add_argument("--paradyse-a2a", choices=["torch", "host", "cuda", "symm", "auto"], default="auto",
-                       help="how layout conversions are executed")
-    group.add_argument("--paradyse-on-misfit", choices=["error", "skip", "truncate"], default="error",
-                       help="what to do with a sequence that no plan fits")
+    group.add_argument(
+        "--paradyse-hysteresis",
+        metavar="X",
+        type=float,
+        default=0.05,
+        help="keep the plan of the neighbouring lengths if it takes at most this share longer",
+    )
+    group.add_argument(
+        "--paradyse-a2a",
+        choices=["torch", "host", "cuda", "symm", "auto"],
+        default="auto",
+        help="how layout conversions are executed",
+    )
+    group.add_argument(
+        "--paradyse-on-misfit",
+        choices=["error", "skip", "truncate"],
+        default="error",
+        help="what to do with a sequence that no plan fits",
+    )
     return parser
 
 
@@ -70,24 +102,47 @@ def parse_size(text: str, flag: str) -> int:
 
 Found = Callable[[argparse.Namespace], Any]
 _EXCLUDED: list[tuple[str, Found, str]] = [
-    ("--context-parallel-size", lambda a: a.context_parallel_size > 1 and a.context_parallel_size,
-     "the plan chooses context parallelism by itself, inside --tensor-model-parallel-size; set it to 1"),
+    (
+        "--context-parallel-size",
+        lambda a: a.context_parallel_size > 1 and a.context_parallel_size,
+        "the plan chooses context parallelism by itself, inside --tensor-model-parallel-size; set it to 1",
+    ),
     ("--tp-comm-overlap", lambda a: getattr(a, "tp_comm_overlap", False), "leave it out"),
-    ("--recompute-granularity", lambda a: a.recompute_granularity or getattr(a, "recompute_activations", False),
-     "recompute is part of the plan; leave it out, or write --paradyse-plan tp_sp+full"),
-    ("--virtual-pipeline stages", lambda a: a.num_layers_per_virtual_pipeline_stage
-     or getattr(a, "num_virtual_stages_per_pipeline_rank", None), "leave them out"),
+    (
+        "--recompute-granularity",
+        lambda a: a.recompute_granularity or getattr(a, "recompute_activations", False),
+        "recompute is part of the plan; leave it out, or write --paradyse-plan tp_sp+full",
+    ),
+    (
+        "--virtual-pipeline stages",
+        lambda a: a.num_layers_per_virtual_pipeline_stage or getattr(a, "num_virtual_stages_per_pipeline_rank", None),
+        "leave them out",
+    ),
     ("--fp8-format", lambda a: getattr(a, "fp8", None), "train in bf16"),
-    ("--use-megatron-fsdp", lambda a: getattr(a, "use_megatron_fsdp", False), "use --use-distributed-optimizer instead"),
+    (
+        "--use-megatron-fsdp",
+        lambda a: getattr(a, "use_megatron_fsdp", False),
+        "use --use-distributed-optimizer instead",
+    ),
     ("--use-torch-fsdp2", lambda a: getattr(a, "use_torch_fsdp2", False), "use --use-distributed-optimizer instead"),
-    ("--enable-cuda-graph", lambda a: getattr(a, "enable_cuda_graph", False)
-     or getattr(a, "cuda_graph_impl", "none") not in (None, "none"), "leave it out"),
+    (
+        "--enable-cuda-graph",
+        lambda a: getattr(a, "enable_cuda_graph", False) or getattr(a, "cuda_graph_impl", "none") not in (None, "none"),
+        "leave it out",
+    ),
     ("--mtp-num-layers", lambda a: getattr(a, "mtp_num_layers", None), "leave it out"),
     ("--multi-latent-attention", lambda a: getattr(a, "multi_latent_attention", False), "leave it out"),
     ("--num-experts", lambda a: getattr(a, "num_experts", None), "leave it out"),
-    ("--heterogeneous-layers-config-path", lambda a: getattr(a, "heterogeneous_layers_config_path", None), "leave it out"),
-    ("--spec", lambda a: a.spec and a.spec != ["paradyse_megatron.layers.spec", "layer_spec"],
-     "the layers come from paradyse_megatron; leave it out"),
+    (
+        "--heterogeneous-layers-config-path",
+        lambda a: getattr(a, "heterogeneous_layers_config_path", None),
+        "leave it out",
+    ),
+    (
+        "--spec",
+        lambda a: a.spec and a.spec != ["paradyse_megatron.layers.spec", "layer_spec"],
+        "the layers come from paradyse_megatron; leave it out",
+    ),
     ("--mock-data", lambda a: getattr(a, "mock_data", False), "documents of real lengths are needed; give --data-path"),
     ("--sft", lambda a: getattr(a, "sft", False), "give --data-path with one document a sample"),
 ]
@@ -101,8 +156,10 @@ def _refuse_combinations(args: argparse.Namespace) -> None:
             raise ValueError(f"{flag}{shown} and --dynamic-parallel do not work together: {remedy}.")
     heads, ranks = args.num_attention_heads, args.tensor_model_parallel_size
     if heads and heads % ranks:
-        raise ValueError(f"--num-attention-heads {heads} cannot be divided among --tensor-model-parallel-size {ranks} ranks. "
-                         "Change one of them.")
+        raise ValueError(
+            f"--num-attention-heads {heads} cannot be divided among --tensor-model-parallel-size {ranks} ranks. "
+            "Change one of them."
+        )
 
 
 def _check_own_flags(args: argparse.Namespace) -> None:

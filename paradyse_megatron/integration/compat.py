@@ -17,9 +17,11 @@ def check_version() -> None:
 
     found = tuple(int(part) for part in version.split(".")[:2])
     if not OLDEST <= found < TOO_NEW:
-        raise ValueError(f"megatron-core {version} is installed, but this version of paradyse-megatron works with "
-                         f"{'.'.join(map(str, OLDEST))} up to {'.'.join(map(str, (TOO_NEW[0], TOO_NEW[1] - 1)))}: "
-                         "pip install 'megatron-core[training]>=0.19,<0.20'.")
+        raise ValueError(
+            f"megatron-core {version} is installed, but this version of paradyse-megatron works with "
+            f"{'.'.join(map(str, OLDEST))} up to {'.'.join(map(str, (TOO_NEW[0], TOO_NEW[1] - 1)))}: "
+            "pip install 'megatron-core[training]>=0.19,<0.20'."
+        )
 
 
 def has_transformer_engine() -> bool:
@@ -31,8 +33,11 @@ def has_transformer_engine() -> bool:
     return True
 
 
-def parse_arguments(extra_arguments: Callable[[argparse.ArgumentParser], argparse.ArgumentParser],
-                    prepare: Callable[[argparse.Namespace], None], defaults: dict[str, Any]) -> argparse.Namespace:
+def parse_arguments(
+    extra_arguments: Callable[[argparse.ArgumentParser], argparse.ArgumentParser],
+    prepare: Callable[[argparse.Namespace], None],
+    defaults: dict[str, Any],
+) -> argparse.Namespace:
     """Parse as Megatron's `parse_and_validate_args`, with `prepare` between parsing and validating.
 
     0.19 offers no place between the two; drop this when Megatron does.

@@ -54,5 +54,9 @@ def _check_finite(loss: Tensor) -> None:
         return
     for reject, name in ((torch.isnan, "NaN"), (torch.isinf, "Inf")):
         get_rerun_state_machine().validate_result(
-            result=loss, rejection_func=reject, message=f"found {name} in local forward loss calculation",
-            tolerance=0.0, fatal=True)
+            result=loss,
+            rejection_func=reject,
+            message=f"found {name} in local forward loss calculation",
+            tolerance=0.0,
+            fatal=True,
+        )

@@ -1,4 +1,4 @@
-"""The one command: data, training on every device of this machine, summary. `scripts/pretrain_gpt_paradyse.sh` calls it.
+"""The one command, behind `scripts/pretrain_gpt_paradyse.sh`: data, training on every device of this machine, summary.
 
 Settings come from the environment (PARADYSE_OUT, PARADYSE_NPROC, DATA_PATH); arguments are Megatron's and ours, and win
 over the defaults here.
@@ -49,8 +49,18 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"paradyse: {error}\n")
         return BAD_INPUT
-    defaults = [*_DEMO, "--tensor-model-parallel-size", str(num_ranks), "--data-path", data, "--dynamic-parallel",
-                "--paradyse-trace", str(trace), *_WITHOUT_FUSED_KERNELS, *(["--bf16"] if on_gpu else _ON_CPU)]
+    defaults = [
+        *_DEMO,
+        "--tensor-model-parallel-size",
+        str(num_ranks),
+        "--data-path",
+        data,
+        "--dynamic-parallel",
+        "--paradyse-trace",
+        str(trace),
+        *_WITHOUT_FUSED_KERNELS,
+        *(["--bf16"] if on_gpu else _ON_CPU),
+    ]
     status = _torchrun([*defaults, *arguments], num_ranks)
     if status == 0:
         trace = Path(_last_value("--paradyse-trace", arguments) or trace)
@@ -83,8 +93,15 @@ def _torchrun(arguments: Sequence[str], num_ranks: int) -> int:
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # Megatron's overlap needs it
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # Megatron warns of every library that is not installed
     announce_launcher()
-    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=num_ranks, run_id=uuid.uuid4().hex,
-                          rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_ranks,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
     command = [sys.executable, "-m", "paradyse_megatron.integration.pretrain", *arguments]
     try:
         elastic_launch(config, command[0])(*command[1:])

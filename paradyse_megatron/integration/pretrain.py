@@ -60,8 +60,12 @@ def _train() -> None:
         return datasets_provider(*arguments, **keywords)
 
     open_data.is_distributed = True  # type: ignore[attr-defined]
-    pretrain(pretrain_cfg_container_from_args(args, model_config), open_data, ModelType.encoder_or_decoder,
-             functools.partial(forward_step, session))
+    pretrain(
+        pretrain_cfg_container_from_args(args, model_config),
+        open_data,
+        ModelType.encoder_or_decoder,
+        functools.partial(forward_step, session),
+    )
 
 
 def _is_ours(error: ValueError) -> bool:

@@ -51,8 +51,12 @@ class Session:
             return
         assert self._model is None, "one model a process: virtual pipeline stages are refused when arguments are parsed"
         self._model = model
-        self.controller = Controller(self._decider, parallel_state.get_tensor_model_parallel_group(), self._recorder,
-                                     lambda: self._args.curr_iteration + 1)
+        self.controller = Controller(
+            self._decider,
+            parallel_state.get_tensor_model_parallel_group(),
+            self._recorder,
+            lambda: self._args.curr_iteration + 1,
+        )
         self.controller.attach(get_attr_wrapped_model(model, "decoder"))
 
     def begin_microbatch(self, seq_length: int) -> None:
@@ -78,8 +82,10 @@ def log_line(iteration: int, lines: list[TraceLine]) -> str:
     lengths = [line.seq_length for line in lines]
     milliseconds = sum(line.measured_ms or 0.0 for line in lines)
     rate = f"{1e3 * sum(lengths) / milliseconds:,.0f} tokens/s" if milliseconds else "not timed"
-    return (f" paradyse: iteration {iteration}: {len(lines)} micro-batches of {min(lengths)} to {max(lengths)} tokens, "
-            f"{rate} in the model, plans {plans}")
+    return (
+        f" paradyse: iteration {iteration}: {len(lines)} micro-batches of {min(lengths)} to {max(lengths)} tokens, "
+        f"{rate} in the model, plans {plans}"
+    )
 
 
 def _make_recorder(args: argparse.Namespace) -> Recorder | None:

@@ -31,13 +31,20 @@ def model_shape(args: argparse.Namespace) -> ModelShape:
     """The shape of the model that Megatron's arguments describe."""
     dtype = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
     return ModelShape(
-        hidden_size=args.hidden_size, num_layers=args.num_layers, num_attention_heads=args.num_attention_heads,
+        hidden_size=args.hidden_size,
+        num_layers=args.num_layers,
+        num_attention_heads=args.num_attention_heads,
         ffn_hidden_size=args.ffn_hidden_size or 4 * args.hidden_size,
         vocab_size=args.padded_vocab_size or args.vocab_size,
         num_query_groups=args.num_query_groups if args.group_query_attention else 0,
-        head_dim=args.kv_channels or 0, gated_mlp=args.swiglu, add_bias=args.add_bias_linear,
-        tied_embeddings=not args.untie_embeddings_and_output_weights, dtype=dtype,
-        rms_norm=args.normalization == "RMSNorm", rotary=args.position_embedding_type == "rope")
+        head_dim=args.kv_channels or 0,
+        gated_mlp=args.swiglu,
+        add_bias=args.add_bias_linear,
+        tied_embeddings=not args.untie_embeddings_and_output_weights,
+        dtype=dtype,
+        rms_norm=args.normalization == "RMSNorm",
+        rotary=args.position_embedding_type == "rope",
+    )
 
 
 def make_decider(args: argparse.Namespace, config: Any) -> Decider:
@@ -53,9 +60,14 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
     stages = args.pipeline_model_parallel_size
     static_bytes = shape.static_bytes(ranks * stages)
     planner = Planner(
-        cost_model, -(-args.num_layers // stages), memory_budget_bytes(args),
-        options=_usable_options(args, config, cost_model), hysteresis=args.paradyse_hysteresis,
-        microbatches_in_flight=stages, static_bytes=static_bytes)
+        cost_model,
+        -(-args.num_layers // stages),
+        memory_budget_bytes(args),
+        options=_usable_options(args, config, cost_model),
+        hysteresis=args.paradyse_hysteresis,
+        microbatches_in_flight=stages,
+        static_bytes=static_bytes,
+    )
     return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes)
 
 
@@ -69,8 +81,9 @@ def read_plan(text: str, num_layers: int) -> Plan:
 
 @functools.lru_cache(maxsize=1)
 def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, cluster: str) -> CostModel:
-    return estimate(shape, Cluster.from_yaml(_CONFIGS / "clusters" / f"{cluster}.yaml"), ranks,
-                    micro_batch_size=micro_batch_size)
+    return estimate(
+        shape, Cluster.from_yaml(_CONFIGS / "clusters" / f"{cluster}.yaml"), ranks, micro_batch_size=micro_batch_size
+    )
 
 
 def find_cost_model(args: argparse.Namespace, shape: ModelShape) -> CostModel:
@@ -105,5 +118,8 @@ def _usable_options(args: argparse.Namespace, config: Any, cost_model: CostModel
     if asked is not None:
         check_supported([Option.parse(text) for text in asked], config)
         return asked
-    return [str(option) for option in all_options()
-            if str(option) in cost_model.options and unsupported_reason(option, config) is None]
+    return [
+        str(option)
+        for option in all_options()
+        if str(option) in cost_model.options and unsupported_reason(option, config) is None
+    ]

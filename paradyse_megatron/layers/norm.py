@@ -20,7 +20,8 @@ class SequenceParallelNorm:
         ValueError: for norm options that torch's norms lack.
     """
 
-    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **unused: Any) -> torch.nn.Module:
+    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5,  # type: ignore[misc]
+                **unused: Any) -> torch.nn.Module:
         _check(config)
         norm_class = {"LayerNorm": torch.nn.LayerNorm, "RMSNorm": torch.nn.RMSNorm}[config.normalization]
         norm = norm_class(hidden_size, eps=eps, dtype=config.params_dtype)

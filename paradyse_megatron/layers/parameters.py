@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import Any
+
+from torch import Tensor
 
 
-def weight_and_bias(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
+def weight_and_bias(linear: Any) -> tuple[Tensor, Tensor | None]:
     """The shards of a column- or row-parallel linear layer, fit for use in this forward pass.
 
     With `--overlap-param-gather`, Megatron's data-parallel wrapper waits for a module's parameters in a hook that

@@ -32,7 +32,7 @@ def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
         "attention dropout is not available in it (--attention-dropout 0 turns it off)": config.attention_dropout > 0,
         "it has no multi-latent attention": config.multi_latent_attention,
         "it knows causal attention only, not a sliding window": config.window_size is not None,
-        "it has no attention sinks (softmax_type is not 'vanilla')": getattr(config, "softmax_type", "vanilla") != "vanilla",
+        "it has no attention sinks (softmax_type)": getattr(config, "softmax_type", "vanilla") != "vanilla",
         "it has no attention output gate": getattr(config, "attention_output_gate", False),
         "fp8 works in tp_sp only": bool(config.fp8),
         f"{num_groups} key/value heads cannot be dealt evenly to {num_ranks} ranks":

@@ -50,14 +50,23 @@ def buckets(lines: list[TraceLine]) -> dict[tuple[int, int], list[TraceLine]]:
 
 def _plans_table(lines: list[TraceLine]) -> Table:
     table = Table(title="Plans by length (tokens after padding)")
-    for column, justify in (("length", "right"), ("micro-batches", "right"), ("median ms", "right"),
-                            ("predicted ms", "right"), ("plans", "left")):
+    for column, justify in (
+        ("length", "right"),
+        ("micro-batches", "right"),
+        ("median ms", "right"),
+        ("predicted ms", "right"),
+        ("plans", "left"),
+    ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for (lower, upper), members in buckets(lines).items():
         plans = Counter(line.plan for line in members).most_common()
-        table.add_row(f"{lower} - {upper}", str(len(members)), _median([line.measured_ms for line in members]),
-                      _median([line.predicted_ms for line in members]),
-                      "\n".join(f"{plan}  x{count}" for plan, count in plans))
+        table.add_row(
+            f"{lower} - {upper}",
+            str(len(members)),
+            _median([line.measured_ms for line in members]),
+            _median([line.predicted_ms for line in members]),
+            "\n".join(f"{plan}  x{count}" for plan, count in plans),
+        )
     return table
 
 

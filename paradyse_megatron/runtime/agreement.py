@@ -16,5 +16,7 @@ def check_agreement(description: dict[str, object], group: Group | None = None) 
     for rank, other in enumerate(descriptions):
         for key in descriptions[0]:
             if other.get(key) != descriptions[0][key]:
-                raise ValueError(f"Ranks would choose different plans: rank 0 has {key} {descriptions[0][key]}, rank {rank} "
-                                 f"has {other.get(key)}. Give every rank the same arguments and the same cost model file.")
+                raise ValueError(
+                    f"Ranks would choose different plans: rank 0 has {key} {descriptions[0][key]}, rank {rank} "
+                    f"has {other.get(key)}. Give every rank the same arguments and the same cost model file."
+                )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.layers.active import use_plan
@@ -33,7 +33,7 @@ class Controller:
         self._scopes: list[ExitStack] = []
         self._seq_length = 0
 
-    def attach(self, decoder: nn.Module) -> None:
+    def attach(self, decoder: Any) -> None:
         """Watch a `TransformerBlock`; the hooks stay for its life."""
         decoder.register_forward_pre_hook(self._enter, with_kwargs=True)
         decoder.register_forward_hook(self._leave, always_call=True)
@@ -47,7 +47,7 @@ class Controller:
         if self._recorder is not None:
             self._recorder.loss(loss_sum, num_tokens)
 
-    def _enter(self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _enter(self, decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         hidden = _decoder_input(decoder, args, kwargs)
         begin = time.perf_counter()
         padded_length = hidden.shape[0] * (self._group.size() if decoder.config.sequence_parallel else 1)
@@ -57,15 +57,22 @@ class Controller:
         scope.enter_context(use_plan(plan))
         self._scopes.append(scope)
         if self._recorder is not None and decoder.training and hidden.requires_grad:
-            self._recorder.begin(self._iteration(), self._seq_length or padded_length, padded_length, plan, decision_us,
-                                 hidden, functools.partial(self._decider.predicted_peak_bytes, plan))
+            self._recorder.begin(
+                self._iteration(),
+                self._seq_length or padded_length,
+                padded_length,
+                plan,
+                decision_us,
+                hidden,
+                functools.partial(self._decider.predicted_peak_bytes, plan),
+            )
 
-    def _leave(self, decoder: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _leave(self, decoder: Any, args: tuple[Any, ...], output: Any) -> None:
         if self._scopes:  # empty when `_enter` refused the length
             self._scopes.pop().close()
 
 
-def _decoder_input(decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def _decoder_input(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """What the first layer will see: the embedding's output, or what the previous pipeline stage sent."""
     if not decoder.pre_process:
         return decoder.input_tensor

@@ -82,21 +82,30 @@ class PlannedByLength:
 
     def describe(self) -> dict[str, object]:
         """See `Decider`."""
-        return {"budget bytes": self.planner.memory_budget_bytes, "strategies": [str(o) for o in self.planner.options],
-                "layers a stage": self.planner.num_layers, "stages": self.num_stages,
-                "costs at --seq-length": [repr(self.cost_model.predict(str(option), self.longest))
-                                          for option in self.planner.options]}
+        return {
+            "budget bytes": self.planner.memory_budget_bytes,
+            "strategies": [str(o) for o in self.planner.options],
+            "layers a stage": self.planner.num_layers,
+            "stages": self.num_stages,
+            "costs at --seq-length": [
+                repr(self.cost_model.predict(str(option), self.longest)) for option in self.planner.options
+            ],
+        }
 
     def _misfit(self, padded_length: int, stage: Plan) -> str:
         largest = self.planner.largest_length(padded_length)
-        return (f"No plan fits a sequence of {padded_length} tokens: the least that one needs ('{stage}') is "
-                f"{stage.predicted_bytes:,} bytes a rank, and --paradyse-memory-budget allows "
-                f"{self.planner.memory_budget_bytes:,}. The longest sequence that fits has {largest} tokens. A larger "
-                "budget, more tensor-parallel ranks or a smaller --seq-length (longer documents are truncated) would help.")
+        return (
+            f"No plan fits a sequence of {padded_length} tokens: the least that one needs ('{stage}') is "
+            f"{stage.predicted_bytes:,} bytes a rank, and --paradyse-memory-budget allows "
+            f"{self.planner.memory_budget_bytes:,}. The longest sequence that fits has {largest} tokens. A larger "
+            "budget, more tensor-parallel ranks or a smaller --seq-length (longer documents are truncated) would help."
+        )
 
 
 def _check_length(padded_length: int, group_size: int, plan: str) -> None:
     if padded_length != pad_to_multiple(padded_length, group_size):
-        raise ValueError(f"The plan '{plan}' was given {padded_length} tokens, but with {group_size} tensor-parallel ranks "
-                         f"a sequence must be a multiple of {padding_multiple(group_size)}: pad it to "
-                         f"{pad_to_multiple(padded_length, group_size)}.")
+        raise ValueError(
+            f"The plan '{plan}' was given {padded_length} tokens, but with {group_size} tensor-parallel ranks "
+            f"a sequence must be a multiple of {padding_multiple(group_size)}: pad it to "
+            f"{pad_to_multiple(padded_length, group_size)}."
+        )

@@ -41,8 +41,16 @@ class Recorder:
         self._iteration, self._next_microbatch = 0, 0
         self.finished: list[TraceLine] = []
 
-    def begin(self, iteration: int, seq_length: int, padded_length: int, plan: Plan, decision_us: float,
-              decoder_input: Tensor, predicted_peak: Callable[[int], int | None]) -> None:
+    def begin(
+        self,
+        iteration: int,
+        seq_length: int,
+        padded_length: int,
+        plan: Plan,
+        decision_us: float,
+        decoder_input: Tensor,
+        predicted_peak: Callable[[int], int | None],
+    ) -> None:
         """A micro-batch enters the decoder; `predicted_peak` maps the bytes in use to the predicted peak of bytes."""
         self._write_ended()
         self._next_microbatch = self._next_microbatch + 1 if iteration == self._iteration else 0
@@ -50,8 +58,20 @@ class Recorder:
         if not self._under_way:
             torch.cuda.reset_peak_memory_stats()
         predicted_bytes = predicted_peak(torch.cuda.memory_allocated())
-        line = TraceLine(iteration, self._next_microbatch, seq_length, padded_length, str(plan), plan.predicted_ms, None,
-                         predicted_bytes, None, decision_us, None, self._rank)
+        line = TraceLine(
+            iteration,
+            self._next_microbatch,
+            seq_length,
+            padded_length,
+            str(plan),
+            plan.predicted_ms,
+            None,
+            predicted_bytes,
+            None,
+            decision_us,
+            None,
+            self._rank,
+        )
         progress = _Progress(line, now(decoder_input))
         self._under_way.append(progress)
         if decoder_input.requires_grad:

@@ -72,7 +72,9 @@ def read_trace(path: str | os.PathLike[str]) -> list[TraceLine]:
     try:
         texts = Path(path).read_text().split("\n")
     except OSError as error:
-        raise ValueError(f"The trace {path} cannot be read: {error.strerror}. Name the file given to --paradyse-trace.") from error
+        raise ValueError(
+            f"The trace {path} cannot be read: {error.strerror}. Name the file given to --paradyse-trace."
+        ) from error
     complete = texts[:-1]
     return [_parse(text, path, number) for number, text in enumerate(complete, 1) if text.strip()]
 

@@ -1,4 +1,4 @@
-"""Loss and gradients of Megatron models under any plan, against the unsharded stock model. Runs on one or more ranks."""
+"""Loss and gradients of Megatron models under any plan, against the unsharded stock model. Runs on any rank count."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ CASES = {"one": (37,), "three": (21, 37, 3), "tiny": (2,), "masked": (9, 0)}
 """Real tokens of each sample; 0 stands for a sample without a single token that counts."""
 FAMILY_NAMES = ["gpt", "llama", "qwen"]
 CASES_OF_WINDOWS = [["one", "three", "tiny", "masked"], ["masked", "masked"]]
-UNIFORM = [f"{attention}/{mlp}{recompute}" for attention in ("tp_sp", "ulysses", "ring") for mlp in ("tp_sp", "gathered")
-           for recompute in ("", "+full")]
+UNIFORM = [
+    f"{attention}/{mlp}{recompute}"
+    for attention in ("tp_sp", "ulysses", "ring")
+    for mlp in ("tp_sp", "gathered")
+    for recompute in ("", "+full")
+]
 
 
 def mixed_plans(count: int, seed: int) -> list[str]:
@@ -37,8 +41,12 @@ def mixed_plans(count: int, seed: int) -> list[str]:
 def references() -> dict[str, dict[str, Tensor]]:
     """On one rank: loss and gradients of the stock, unsharded model, by family, case and dtype."""
     start_model_parallel(1)
-    return {f"{family} {case} {dtype}": loss_and_gradients(_wrapped(family, dtype, 1, stock=True), [None], [case])
-            for family in FAMILY_NAMES for case in CASES for dtype in ("float64", "float32")}
+    return {
+        f"{family} {case} {dtype}": loss_and_gradients(_wrapped(family, dtype, 1, stock=True), [None], [case])
+        for family in FAMILY_NAMES
+        for case in CASES
+        for dtype in ("float64", "float32")
+    }
 
 
 def errors(expected: dict[str, dict[str, Tensor]], plans_of: dict[str, list[str]]) -> dict[str, float]:
@@ -56,7 +64,7 @@ def errors(expected: dict[str, dict[str, Tensor]], plans_of: dict[str, list[str]
 
 
 def window_errors() -> dict[str, float]:
-    """On P ranks: accumulation windows whose micro-batches follow different plans, against the same ones under tp_sp."""
+    """On P ranks: accumulation windows whose micro-batches follow different plans, against the same under tp_sp."""
     num_ranks = torch.distributed.get_world_size()
     start_model_parallel(num_ranks)
     found = {}
@@ -72,7 +80,9 @@ def window_errors() -> dict[str, float]:
 def worst_error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     """Largest relative L2 error of any tensor; NaN and missing tensors count as infinite."""
     assert found.keys() == expected.keys(), f"{found.keys() ^ expected.keys()}"
-    worst = max(((found[name] - expected[name]).norm() / expected[name].norm().clamp_min(1e-30)).item() for name in expected)
+    worst = max(
+        ((found[name] - expected[name]).norm() / expected[name].norm().clamp_min(1e-30)).item() for name in expected
+    )
     return worst if worst == worst else float("inf")
 
 
@@ -95,7 +105,8 @@ def loss_and_gradients(model: DistributedDataParallel, plans: list[Plan | None],
     config = model.module.config
     return {"loss": total_loss / num_tokens} | {
         name: unshard(name, parameter.main_grad, parameter, config).double().clone()
-        for name, parameter in model.module.named_parameters()}
+        for name, parameter in model.module.named_parameters()
+    }
 
 
 def make_batch(lengths: tuple[int, ...], num_ranks: int) -> dict[str, Tensor]:
@@ -105,8 +116,12 @@ def make_batch(lengths: tuple[int, ...], num_ranks: int) -> dict[str, Tensor]:
     text = torch.randint(VOCAB, (len(lengths), longest + 1), generator=torch.Generator().manual_seed(sum(lengths)))
     mask = torch.tensor([[position < length for position in range(padded)] for length in lengths])
     grow = (0, padded - longest)
-    return {"tokens": F.pad(text[:, :-1], grow), "labels": F.pad(text[:, 1:], grow), "loss_mask": mask,
-            "position_ids": torch.arange(padded).repeat(len(lengths), 1)}
+    return {
+        "tokens": F.pad(text[:, :-1], grow),
+        "labels": F.pad(text[:, 1:], grow),
+        "loss_mask": mask,
+        "position_ids": torch.arange(padded).repeat(len(lengths), 1),
+    }
 
 
 def _loss(model: DistributedDataParallel, batch: dict[str, Tensor]) -> Tensor:

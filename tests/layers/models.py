@@ -36,27 +36,57 @@ class Family:
 FAMILIES = {
     "gpt": Family(
         {"num_query_groups": 24, "normalization": "LayerNorm", "activation_func": F.gelu, "add_bias_linear": True},
-        {"position_embedding_type": "learned_absolute", "share_embeddings_and_output_weights": True}),
+        {"position_embedding_type": "learned_absolute", "share_embeddings_and_output_weights": True},
+    ),
     "llama": Family(
-        {"num_query_groups": 12, "normalization": "RMSNorm", "activation_func": F.silu, "gated_linear_unit": True,
-         "add_bias_linear": False},
-        {"position_embedding_type": "rope", "share_embeddings_and_output_weights": False}),
+        {
+            "num_query_groups": 12,
+            "normalization": "RMSNorm",
+            "activation_func": F.silu,
+            "gated_linear_unit": True,
+            "add_bias_linear": False,
+        },
+        {"position_embedding_type": "rope", "share_embeddings_and_output_weights": False},
+    ),
     "qwen": Family(
-        {"num_query_groups": 24, "normalization": "RMSNorm", "activation_func": F.silu, "gated_linear_unit": True,
-         "add_bias_linear": False, "add_qkv_bias": True, "qk_layernorm": True},
-        {"position_embedding_type": "rope", "rotary_percent": 0.5, "share_embeddings_and_output_weights": False}),
+        {
+            "num_query_groups": 24,
+            "normalization": "RMSNorm",
+            "activation_func": F.silu,
+            "gated_linear_unit": True,
+            "add_bias_linear": False,
+            "add_qkv_bias": True,
+            "qk_layernorm": True,
+        },
+        {"position_embedding_type": "rope", "rotary_percent": 0.5, "share_embeddings_and_output_weights": False},
+    ),
 }
 
 
 def make_config(family: str, dtype: torch.dtype, num_ranks: int, **extra: Any) -> TransformerConfig:
     """A model of 3 layers, 24 heads of size 4 and hidden size 48 (so that h differs from a * d)."""
     return TransformerConfig(
-        num_layers=NUM_LAYERS, hidden_size=48, ffn_hidden_size=96, num_attention_heads=24, kv_channels=4,
-        params_dtype=dtype, pipeline_dtype=dtype, bf16=dtype == torch.bfloat16,
-        tensor_model_parallel_size=num_ranks, sequence_parallel=num_ranks > 1,
-        hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False, bias_activation_fusion=False,
-        masked_softmax_fusion=False, persist_layer_norm=False, use_cpu_initialization=True,
-        gradient_accumulation_fusion=False, apply_rope_fusion=False, **(FAMILIES[family].config | extra))
+        num_layers=NUM_LAYERS,
+        hidden_size=48,
+        ffn_hidden_size=96,
+        num_attention_heads=24,
+        kv_channels=4,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        bf16=dtype == torch.bfloat16,
+        tensor_model_parallel_size=num_ranks,
+        sequence_parallel=num_ranks > 1,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bias_dropout_fusion=False,
+        bias_activation_fusion=False,
+        masked_softmax_fusion=False,
+        persist_layer_norm=False,
+        use_cpu_initialization=True,
+        gradient_accumulation_fusion=False,
+        apply_rope_fusion=False,
+        **(FAMILIES[family].config | extra),
+    )
 
 
 def start_model_parallel(num_ranks: int, **sizes: int) -> None:
@@ -69,12 +99,17 @@ def start_model_parallel(num_ranks: int, **sizes: int) -> None:
 def build(family: str, dtype: torch.dtype, num_ranks: int, stock: bool = False, **extra: Any) -> GPTModel:
     """Our model, or with `stock` megatron-core's own; the weights are those of `whole_parameter`."""
     config = make_config(family, dtype, num_ranks, **extra)
-    spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization) if stock \
+    spec = (
+        get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+        if stock
         else layer_spec(config)
+    )
     model = GPTModel(config, spec, VOCAB, MAX_LENGTH, **FAMILIES[family].model).to(dtype)
     rank = parallel_state.get_tensor_model_parallel_rank()
     for name, parameter in model.named_parameters():
-        parameter.data.copy_(_shard(name, whole_parameter(name, parameter, num_ranks), parameter, rank, num_ranks, config))
+        parameter.data.copy_(
+            _shard(name, whole_parameter(name, parameter, num_ranks), parameter, rank, num_ranks, config)
+        )
     return model
 
 

@@ -21,11 +21,17 @@ def references():
 def _plans_of(num_ranks: int) -> dict[str, list[str]]:
     """Every uniform plan and ten seeded mixed ones for each family, in both precisions, with batch 1 and 3 in turn."""
     plans = UNIFORM + mixed_plans(10, seed=num_ranks)
-    chosen = {f"{family} {case} {dtype}": plans[(number + offset) % 2 :: 2]
-              for family in FAMILY_NAMES for number, dtype in enumerate(("float64", "float32"))
-              for offset, case in enumerate(("one", "three"))}
-    return chosen | {f"{family} {case} float64": ["tp_sp", "ulysses", "ring"]
-                     for family in FAMILY_NAMES for case in ("tiny", "masked")}
+    chosen = {
+        f"{family} {case} {dtype}": plans[(number + offset) % 2 :: 2]
+        for family in FAMILY_NAMES
+        for number, dtype in enumerate(("float64", "float32"))
+        for offset, case in enumerate(("one", "three"))
+    }
+    return chosen | {
+        f"{family} {case} float64": ["tp_sp", "ulysses", "ring"]
+        for family in FAMILY_NAMES
+        for case in ("tiny", "masked")
+    }
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])

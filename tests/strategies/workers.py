@@ -83,8 +83,12 @@ def gradients_of_one_parameter_used_twice() -> bool:
 
 def _random(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return {name: torch.randn(shape, generator=generator, dtype=torch.float64).div_(shape[-1] ** 0.5 if len(shape) == 2
-            else 1).to(dtype).requires_grad_() for name, shape in shapes.items()}
+    tensors = {}
+    for name, shape in shapes.items():
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+        scale = shape[-1] ** -0.5 if len(shape) == 2 else 1.0
+        tensors[name] = (scale * noise).to(dtype).requires_grad_()
+    return tensors
 
 
 def _reference_attention(tensors, geometry):
@@ -124,3 +128,19 @@ def _compare(name, found, expected, dims, group):
         part = expected[key].chunk(group.size(), dim)[group.rank()].double()
         errors[f"{name}.{key}"] = ((found[key].double() - part).norm() / part.norm()).item()
     return errors
+
+
+def half_precision_error() -> float:
+    """Distance of the bf16 ring to fp64 attention over the same 64 tokens, whatever the number of ranks."""
+    from paradyse_megatron.comm.zigzag import local_zigzag_positions
+    from paradyse_megatron.strategies.attention.ring import zigzag_ring
+
+    group, length = dist.group.WORLD, 64
+    generator = torch.Generator().manual_seed(2)
+    query, key, value = (torch.randn(length, 1, 4, 16, generator=generator, dtype=torch.float64).to(torch.bfloat16)
+                         for _ in range(3))
+    positions = local_zigzag_positions(length // group.size(), group)
+    found = zigzag_ring(query[positions], key[positions], value[positions], group, 0.5)
+    by_head = (tensor.double().permute(1, 2, 0, 3) for tensor in (query, key, value))
+    expected = F.scaled_dot_product_attention(*by_head, is_causal=True, scale=0.5).permute(2, 0, 1, 3).flatten(2)
+    return ((found.double() - expected[positions]).norm() / expected[positions].norm()).item()

@@ -50,12 +50,12 @@ def zigzag_ring(query: Tensor, key: Tensor, value: Tensor, group: Group, softmax
     Shapes: query [t, b, a, d], key and value [t, b, g, d], to [t, b, a * d].
     """
     block = torch.stack((key, value)).permute(0, 2, 3, 1, 4)
-    output = _ZigzagRing.apply(query.permute(1, 2, 0, 3), block, _Ring(group, softmax_scale))
+    output = _ZigzagRing.apply(query.permute(1, 2, 0, 3), block, Ring(group, softmax_scale))
     return output.permute(2, 0, 1, 3).flatten(2)
 
 
 @dataclass(frozen=True)
-class _Ring:
+class Ring:
     """Who sees what at each step of one rank's walk round the ring."""
 
     group: Group
@@ -78,8 +78,8 @@ class _ZigzagRing(torch.autograd.Function):
     """Query [b, a, t, d] and block [2, b, g, t, d] (keys, values) to [b, a, t, d]."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, block: Tensor, ring: _Ring) -> Tensor:
-        output, log_sum_exp = _forward(query, block, ring)
+    def forward(ctx: Any, query: Tensor, block: Tensor, ring: Ring) -> Tensor:
+        output, log_sum_exp = ring_forward(query, block, ring)
         ctx.ring = ring
         ctx.save_for_backward(query, block, output, log_sum_exp)
         return output
@@ -87,16 +87,17 @@ class _ZigzagRing(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         query, block, output, log_sum_exp = ctx.saved_tensors
-        return *_backward(grad, query, block, Block(output, log_sum_exp), ctx.ring), None
+        return *ring_backward(grad, query, block, Block(output, log_sum_exp), ctx.ring), None
 
 
-def _forward(query: Tensor, block: Tensor, ring: _Ring) -> tuple[Tensor, Tensor]:
+def ring_forward(query: Tensor, block: Tensor, ring: Ring) -> tuple[Tensor, Tensor]:
     """The merged output in the query's dtype, and the log-sum-exp."""
     own = None
     for step in range(ring.num_steps):
         hop = Hop(block, ring.group, _BLOCK_TAG) if step + 1 < ring.num_steps else None
         rows, keys = ring.visible(step, query.shape[2])
-        part = attend(query[:, :, rows], *block[:, :, :, keys].unbind(), ring.softmax_scale, causal=step == 0)
+        key, value = block[:, :, :, keys].unbind()
+        part = attend(query[:, :, rows], key, value, ring.softmax_scale, causal=step == 0)
         if own is None:
             own = part.output.to(accumulator_dtype(query.dtype)), part.log_sum_exp.contiguous()
         else:
@@ -106,11 +107,11 @@ def _forward(query: Tensor, block: Tensor, ring: _Ring) -> tuple[Tensor, Tensor]
     return own[0].to(query.dtype), own[1]
 
 
-def _backward(grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring: _Ring) -> tuple[Tensor, Tensor]:
+def ring_backward(grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring: Ring) -> tuple[Tensor, Tensor]:
     """Gradients of the query and of this rank's own block."""
+    hop = Hop(block, ring.group, _BLOCK_TAG) if ring.num_steps > 1 else None
     query_grad, own_block_grad = _block_gradients(grad, query, block, whole, ring, step=0)
     travelling: Hop | None = None
-    hop = Hop(block, ring.group, _BLOCK_TAG) if ring.num_steps > 1 else None
     for step in range(1, ring.num_steps):
         assert hop is not None
         block = hop.wait()
@@ -125,14 +126,15 @@ def _backward(grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring: _R
     return query_grad.to(query.dtype), own_block_grad.to(block.dtype)
 
 
-def _block_gradients(grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring: _Ring,
+def _block_gradients(grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring: Ring,
                      step: int) -> tuple[Tensor, Tensor]:
     """Full-size gradients of the query and of the block of `step`, in the accumulator's dtype, zero where unseen."""
     dtype = accumulator_dtype(query.dtype)
     rows, keys = ring.visible(step, query.shape[2])
     seen = Block(whole.output[:, :, rows], whole.log_sum_exp[:, :, rows])
+    key, value = block[:, :, :, keys].unbind()
     query_part, key_part, value_part = attend_backward(
-        grad[:, :, rows], query[:, :, rows], *block[:, :, :, keys].unbind(), seen, ring.softmax_scale, causal=step == 0)
+        grad[:, :, rows], query[:, :, rows], key, value, seen, ring.softmax_scale, causal=step == 0)
     query_grad = torch.zeros(query.shape, dtype=dtype, device=query.device)
     block_grad = torch.zeros(block.shape, dtype=dtype, device=block.device)
     query_grad[:, :, rows] = query_part.to(dtype)

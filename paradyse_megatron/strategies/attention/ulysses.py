@@ -18,7 +18,7 @@ from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geo
 
 def ulysses_attention(hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group,
                       prepare: PrepareHeads = keep_heads) -> Tensor:
-    """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias. Needs g to be a multiple of P."""
+    """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias. Needs g a multiple of P."""
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(hidden, qkv_weight, qkv_bias)
     query, key, value = geometry.split(tokens_to_heads(mixed, group))
@@ -29,7 +29,6 @@ def ulysses_attention(hidden: Tensor, shards: AttentionShards, geometry: Geometr
 
 def _causal_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """[s, b, heads, d] to [s, b, heads * d]."""
-    by_head = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
-    output = F.scaled_dot_product_attention(*by_head, is_causal=True, scale=scale,
-                                            enable_gqa=query.shape[2] != key.shape[2])
+    q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
+    output = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     return output.permute(2, 0, 1, 3).flatten(2)
