@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 from collections.abc import Callable
 from typing import Any
 
-from paradyse_megatron.planner.option import all_options
+from paradyse_megatron.integration.sizes import parse_size
+from paradyse_megatron.planner.option import Option, all_options
 
 logger = logging.getLogger(__name__)
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -92,14 +91,6 @@ def prepare(args: argparse.Namespace) -> None:
             setattr(args, name, value)
 
 
-def parse_size(text: str, flag: str) -> int:
-    """'16GiB', '512 MB' or '4096' in bytes. Raises ValueError naming `flag`."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if not match or match[2].upper() not in _UNITS or float(match[1]) <= 0:
-        raise ValueError(f"{flag} is '{text}', which is no size. Write a positive number with a unit, such as 16GiB.")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
 Found = Callable[[argparse.Namespace], Any]
 _EXCLUDED: list[tuple[str, Found, str]] = [
     (
@@ -176,8 +167,6 @@ def _check_own_flags(args: argparse.Namespace) -> None:
 
 def chosen_options(args: argparse.Namespace) -> list[str] | None:
     """The options of --paradyse-strategies in canonical form; None for all. Raises ValueError on an unknown one."""
-    from paradyse_megatron.planner.option import Option
-
     if args.paradyse_strategies is None:
         return None
     texts = [text for text in args.paradyse_strategies.split(",") if text.strip()]

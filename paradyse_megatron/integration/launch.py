@@ -22,7 +22,7 @@ BAD_INPUT = 2
 _DEMO = """
     --num-layers 4 --hidden-size 128 --num-attention-heads 4 --seq-length 4096 --max-position-embeddings 4096
     --micro-batch-size 1 --global-batch-size 4 --train-iters 60 --lr 2e-3 --min-lr 2e-4 --lr-decay-style cosine
-    --lr-warmup-iters 5 --weight-decay 0.1 --clip-grad 1.0 --attention-dropout 0 --hidden-dropout 0 --seed 1234
+    --weight-decay 0.1 --clip-grad 1.0 --attention-dropout 0 --hidden-dropout 0 --seed 1234
     --split 969,30,1 --tokenizer-type NullTokenizer --vocab-size 257
     --log-interval 5 --eval-interval 1000 --eval-iters 0
 """.split()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +45,8 @@ class Session:
         self._logged_iteration = self._args.iteration
         if self._recorder is not None:
             atexit.register(self._recorder.flush)
+        if self._args.paradyse_trace and torch.distributed.get_rank() == 0:
+            self._decider.save_costs(Path(self._args.paradyse_trace).with_name("cost_model.json"))
 
     def attach(self, model: Any) -> None:
         """Put the controller at the door of the model's decoder; once."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple
-from paradyse_megatron.planner.cost import CostSource
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.planner import Planner
 
@@ -22,6 +23,9 @@ class Decider(Protocol):
 
     def describe(self) -> dict[str, object]:
         """All that decisions depend on; equal on every rank, or ranks would part ways."""
+
+    def save_costs(self, path: Path) -> None:
+        """Keep what was planned by, for `paradyse plan` and for the next run; nothing without costs."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,9 @@ class FixedPlan:
         """See `Decider`."""
         return {"plan": str(self.plan), "group size": self.group_size}
 
+    def save_costs(self, path: Path) -> None:
+        """See `Decider`."""
+
 
 @dataclass(frozen=True)
 class PlannedByLength:
@@ -63,7 +70,7 @@ class PlannedByLength:
     """
 
     planner: Planner
-    cost_model: CostSource
+    cost_model: CostModel
     num_stages: int
     longest: int
     static_bytes: int
@@ -91,6 +98,10 @@ class PlannedByLength:
                 repr(self.cost_model.predict(str(option), self.longest)) for option in self.planner.options
             ],
         }
+
+    def save_costs(self, path: Path) -> None:
+        """See `Decider`."""
+        self.cost_model.save(path)
 
     def _misfit(self, padded_length: int, stage: Plan) -> str:
         largest = self.planner.largest_length(padded_length)

@@ -1,0 +1,41 @@
+"""`paradyse VERB ...`: one thin file a verb, each with `add_arguments(parser)` and `run(arguments) -> Answer`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from paradyse_megatron.cli import plan, strategies
+from paradyse_megatron.cli.answer import Answer
+
+BAD_INPUT = 2
+VERBS = {"plan": plan, "strategies": strategies}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 the answer is no, 2 bad input. With --json the result alone goes to standard output."""
+    parser = argparse.ArgumentParser(prog="paradyse", description="Strategies that follow the sequence length.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, module in VERBS.items():
+        verb = verbs.add_parser(
+            name,
+            help=(module.__doc__ or "").split("\n")[0],
+            description=module.__doc__,
+            epilog=f"example: {module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        verb.add_argument("--json", action="store_true", help="print the result as JSON")
+        module.add_arguments(verb)
+    asked = parser.parse_args(arguments)
+    try:
+        answer: Answer = VERBS[asked.verb].run(asked)
+    except ValueError as error:
+        sys.stderr.write(f"paradyse {asked.verb}: {error}\n")
+        return BAD_INPUT
+    if asked.json:
+        sys.stdout.write(json.dumps(answer.content, indent=1) + "\n")
+    else:
+        answer.show()
+    return 0 if answer.yes else 1
