@@ -7,11 +7,13 @@ sum of all ranks' gradients back to the shard's owner (reduce-scatter).
 Both directions overlap with compute. Forward, the gather begins when the `GatheredWeight` is told to
 `start`, not when the product needs it. Backward, the gather runs beside the product for the weight's gradient and
 the reduce-scatter beside the product for the input's; the wait for it stands in `_HandOver`, a node at the place
-where the `GatheredWeight` was made, so whatever lies between runs while the gradient travels.
+where the `GatheredWeight` was made, so whatever lies between runs while the gradient travels. Made and started one
+layer ahead (`layers.prefetch`), weights travel behind the compute of the layer before, gradients behind its backward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +31,9 @@ class GatheredWeight:
         group: the ranks that hold the other parts.
         partition_dim: 0 when each rank holds some rows (column parallel in Megatron's words), 1 when it holds
             some columns (row parallel). Gathering always concatenates dimension 0, so the latter travels transposed.
+
+    Attributes:
+        wanted_next: weights to begin gathering when this one's backward begins: those of the layer before.
     """
 
     def __init__(self, shard: Tensor, group: Group, partition_dim: int = 0):
@@ -36,6 +41,7 @@ class GatheredWeight:
         self.transposed = partition_dim == 1
         self.reduction = _Reduction(shard, group, self.transposed)
         self.entry = _HandOver.apply(shard, self.reduction)
+        self.wanted_next: Sequence[GatheredWeight] = ()
         self._shard = shard.detach()
         self._gather: tuple[Tensor, dist.Work] | None = None
 
@@ -56,6 +62,16 @@ class GatheredWeight:
 
     def _sent_form(self) -> Tensor:
         return self._shard.t().contiguous() if self.transposed else self._shard
+
+
+GatheredTriple = tuple[GatheredWeight, GatheredWeight | None, GatheredWeight]
+"""What attention and MLP alike consist of: a column-parallel weight, its bias or None, a row-parallel weight."""
+
+
+def gather_triple(first: Tensor, bias: Tensor | None, second: Tensor, group: Group) -> GatheredTriple:
+    """The shards of one attention or MLP for one use; nothing travels before `start`."""
+    gathered_bias = None if bias is None else GatheredWeight(bias, group)
+    return GatheredWeight(first, group), gathered_bias, GatheredWeight(second, group, partition_dim=1)
 
 
 class _Reduction:
@@ -130,6 +146,8 @@ class _GatheredLinear(torch.autograd.Function):
         needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         if needs_inputs:
             weight.start()
+        for earlier in weight.wanted_next:
+            earlier.start()
         grad_rows = grad.reshape(-1, grad.shape[-1])
         weight_grad = bias_grad = inputs_grad = None
         if needs_weight:

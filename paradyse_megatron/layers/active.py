@@ -9,14 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
+from paradyse_megatron.layers.weights import GATHER_ON_USE, LayerWeights
 from paradyse_megatron.planner.option import Option
 from paradyse_megatron.planner.plan import Plan
 
 STOCK = Option.parse("tp_sp")
 
+
+@dataclass(frozen=True)
+class LayerCall:
+    """What a layer hands down to its attention and MLP for one forward call.
+
+    Attributes:
+        option: how to compute.
+        weights: gathered weights on their way already; what is not among them is gathered on use.
+    """
+
+    option: Option
+    weights: LayerWeights = GATHER_ON_USE
+
+
 _plan: ContextVar[Plan | None] = ContextVar("paradyse_plan", default=None)
-_option: ContextVar[Option] = ContextVar("paradyse_layer_option", default=STOCK)
+_call: ContextVar[LayerCall] = ContextVar("paradyse_layer_call", default=LayerCall(STOCK))  # noqa: B039
 
 
 @contextmanager
@@ -35,21 +51,23 @@ def planned_option(layer_number: int) -> Option:
     if plan is None:
         return STOCK
     if layer_number > len(plan.layer_options):
-        raise ValueError(f"The plan '{plan}' has {len(plan.layer_options)} layers, but the model has a layer "
-                         f"{layer_number}. Give --paradyse-plan one option for each layer.")
+        raise ValueError(
+            f"The plan '{plan}' has {len(plan.layer_options)} layers, but the model has a layer "
+            f"{layer_number}. Give --paradyse-plan one option for each layer."
+        )
     return plan.layer_options[layer_number - 1]
 
 
 @contextmanager
-def layer_scope(option: Option) -> Iterator[None]:
-    """Hands a layer's option to its attention and MLP for the duration of one forward call."""
-    token = _option.set(option)
+def layer_scope(call: LayerCall) -> Iterator[None]:
+    """Hands `call` down for the duration of one forward call."""
+    token = _call.set(call)
     try:
         yield
     finally:
-        _option.reset(token)
+        _call.reset(token)
 
 
-def current_option() -> Option:
-    """The option that the enclosing layer handed down."""
-    return _option.get()
+def current_call() -> LayerCall:
+    """What the enclosing layer handed down."""
+    return _call.get()

@@ -11,13 +11,14 @@ from megatron.core.transformer.attention import SelfAttention
 from megatron.core.transformer.enums import AttnMaskType
 from torch import Tensor
 
-from paradyse_megatron.layers.active import current_option
+from paradyse_megatron.layers.active import current_call
 from paradyse_megatron.layers.parameters import weight_and_bias
-from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads
+from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, HeadPreparation
+from paradyse_megatron.strategies.attention.metp import metp_attention
 from paradyse_megatron.strategies.attention.ring import ring_attention
 from paradyse_megatron.strategies.attention.ulysses import ulysses_attention
 
-ATTENTION: dict[str, Callable[..., Tensor]] = {"ulysses": ulysses_attention, "ring": ring_attention}
+ATTENTION: dict[str, Callable[..., Tensor]] = {"ulysses": ulysses_attention, "ring": ring_attention, "metp": metp_attention}
 
 
 class DynamicSelfAttention(SelfAttention):
@@ -26,13 +27,14 @@ class DynamicSelfAttention(SelfAttention):
     def forward(self, hidden_states: Tensor, attention_mask: Tensor | None, *args: Any,
                 rotary_pos_emb: Any = None, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         """Hidden states [s/P, b, h] to [s/P, b, h] and the output bias, which the layer adds."""
-        strategy = ATTENTION.get(current_option().attention)
+        call = current_call()
+        strategy = ATTENTION.get(call.option.attention)
         if strategy is None:
             return super().forward(hidden_states, attention_mask, *args, rotary_pos_emb=rotary_pos_emb, **kwargs)
         self._refuse(attention_mask, args, kwargs)
         qkv_weight, qkv_bias = weight_and_bias(self.linear_qkv)
         proj_weight, proj_bias = weight_and_bias(self.linear_proj)
-        shards = AttentionShards(qkv_weight, qkv_bias, proj_weight)
+        shards = AttentionShards(qkv_weight, qkv_bias, proj_weight, call.weights.attention)
         prepare = self._prepare_heads(rotary_pos_emb)
         return strategy(hidden_states, shards, self._geometry(), self.tp_group, prepare), proj_bias
 
@@ -42,7 +44,7 @@ class DynamicSelfAttention(SelfAttention):
         return Geometry(self.config.num_attention_heads, self.config.num_query_groups, head_dim,
                         head_dim**-0.5 if scale is None else scale)
 
-    def _prepare_heads(self, rotary_pos_emb: Any) -> PrepareHeads:
+    def _prepare_heads(self, rotary_pos_emb: Any) -> HeadPreparation:
         """q/k norms, then rotary embedding by the tokens' own positions; the table covers the whole sequence."""
         if self.config.no_rope_freq and self.config.no_rope_freq[self.layer_number - 1]:
             rotary_pos_emb = None
@@ -59,11 +61,12 @@ class DynamicSelfAttention(SelfAttention):
             key = key if self.k_layernorm is None else self.k_layernorm(key)
             return rotate(query, tables[0], positions), rotate(key, tables[1], positions)
 
-        return prepare
+        norms = [norm for norm in (self.q_layernorm, self.k_layernorm) if norm is not None]
+        return HeadPreparation(prepare, tuple(parameter for norm in norms for parameter in norm.parameters()))
 
     def _refuse(self, attention_mask: Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Anything but plain causal training attention belongs to `tp_sp`; never compute something else silently."""
-        name = current_option().attention
+        name = current_call().option.attention
         if args or any(value is not None for value in kwargs.values()):
             given = [key for key, value in kwargs.items() if value is not None] or ["positional arguments"]
             raise ValueError(f"The strategy '{name}' computes plain causal training attention, but was given "

@@ -20,8 +20,13 @@ class SequenceParallelNorm:
         ValueError: for norm options that torch's norms lack.
     """
 
-    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5,  # type: ignore[misc]
-                **unused: Any) -> torch.nn.Module:
+    def __new__(
+        cls,
+        config: TransformerConfig,
+        hidden_size: int,
+        eps: float = 1e-5,  # type: ignore[misc]
+        **unused: Any,
+    ) -> torch.nn.Module:
         _check(config)
         norm_class = {"LayerNorm": torch.nn.LayerNorm, "RMSNorm": torch.nn.RMSNorm}[config.normalization]
         norm = norm_class(hidden_size, eps=eps, dtype=config.params_dtype)
@@ -38,10 +43,14 @@ def norm_for(stock_norm: Any, config: TransformerConfig) -> Any:
 
 def _check(config: TransformerConfig) -> None:
     if config.normalization not in ("LayerNorm", "RMSNorm"):
-        raise ValueError(f"--normalization {config.normalization} needs Transformer Engine with sequence parallelism; "
-                         "torch has LayerNorm and RMSNorm.")
-    for field, flag in (("layernorm_zero_centered_gamma", "--apply-layernorm-1p"),
-                        ("persist_layer_norm", "persistent layer norm (give --no-persist-layer-norm)"),
-                        ("memory_efficient_layer_norm", "--memory-efficient-layer-norm")):
+        raise ValueError(
+            f"--normalization {config.normalization} needs Transformer Engine with sequence parallelism; "
+            "torch has LayerNorm and RMSNorm."
+        )
+    for field, flag in (
+        ("layernorm_zero_centered_gamma", "--apply-layernorm-1p"),
+        ("persist_layer_norm", "persistent layer norm (give --no-persist-layer-norm)"),
+        ("memory_efficient_layer_norm", "--memory-efficient-layer-norm"),
+    ):
         if getattr(config, field, False):
             raise ValueError(f"{flag} needs Transformer Engine or Apex, and neither is installed. Turn it off.")

@@ -37,15 +37,23 @@ def layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = N
     config = getattr(config, "transformer", config)
     layer = ModuleSpec(module=DynamicTransformerLayer, submodules=_layer_submodules(config))
     num_layers = get_num_layers_to_build(config, vp_stage, pp_rank)
-    return ModuleSpec(module=TransformerBlock, submodules=TransformerBlockSubmodules(
-        layer_specs=[layer] * num_layers, layer_norm=norm_for(transformer_block.LayerNormImpl, config)))
+    return ModuleSpec(
+        module=TransformerBlock,
+        submodules=TransformerBlockSubmodules(
+            layer_specs=[layer] * num_layers, layer_norm=norm_for(transformer_block.LayerNormImpl, config)
+        ),
+    )
 
 
 def _layer_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
     """Megatron's own local layer with our attention, MLP and, where needed, norm in it."""
-    stock = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, moe_grouped_gemm=config.moe_grouped_gemm,
-                                     qk_layernorm=config.qk_layernorm, normalization=config.normalization,
-                                     qk_l2_norm=getattr(config, "qk_l2_norm", False))
+    stock = get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts,
+        moe_grouped_gemm=config.moe_grouped_gemm,
+        qk_layernorm=config.qk_layernorm,
+        normalization=config.normalization,
+        qk_l2_norm=getattr(config, "qk_l2_norm", False),
+    )
     submodules = copy.copy(stock.submodules)
     submodules.input_layernorm = norm_for(submodules.input_layernorm, config)
     submodules.pre_mlp_layernorm = norm_for(submodules.pre_mlp_layernorm, config)

@@ -22,8 +22,10 @@ def check_supported(options: list[Option], config: TransformerConfig) -> None:
     for option in dict.fromkeys(options):
         reason = unsupported_reason(option, config)
         if reason:
-            raise ValueError(f"The strategy '{option}' does not work with this model: {reason}. Choose another one in "
-                             "--paradyse-plan or --paradyse-strategies.")
+            raise ValueError(
+                f"The strategy '{option}' does not work with this model: {reason}. Choose another one in "
+                "--paradyse-plan or --paradyse-strategies."
+            )
 
 
 def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
@@ -35,8 +37,8 @@ def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
         "it has no attention sinks (softmax_type)": getattr(config, "softmax_type", "vanilla") != "vanilla",
         "it has no attention output gate": getattr(config, "attention_output_gate", False),
         "fp8 works in tp_sp only": bool(config.fp8),
-        f"{num_groups} key/value heads cannot be dealt evenly to {num_ranks} ranks":
-            attention == "ulysses" and num_groups % num_ranks != 0,
+        f"{num_groups} key/value heads cannot be dealt evenly to {num_ranks} ranks": attention in ("ulysses", "metp")
+        and num_groups % num_ranks != 0,
     }
     return next((reason for reason, holds in found.items() if holds), None)
 

@@ -9,8 +9,8 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer
 from torch import Tensor
 
-from paradyse_megatron.layers.active import layer_scope, planned_option
-from paradyse_megatron.planner.option import Option
+from paradyse_megatron.layers.active import LayerCall, layer_scope, planned_option
+from paradyse_megatron.layers.prefetch import Prefetch
 
 
 class DynamicTransformerLayer(TransformerLayer):
@@ -19,17 +19,22 @@ class DynamicTransformerLayer(TransformerLayer):
     def __init__(self, config: TransformerConfig, *args: Any, **kwargs: Any):
         _refuse_megatron_recompute(config)
         super().__init__(config, *args, **kwargs)
+        self.prefetch = Prefetch()
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         """Hidden states [s/P, b, h] to [s/P, b, h] and the (absent) context, as `TransformerLayer`."""
         option = planned_option(self.layer_number)
+        weights = self.prefetch.arrive(self, option)
         if option.recompute == "full" and self.training:
             return tensor_parallel.checkpoint(
-                lambda hidden: self._follow(option, hidden, *args, **kwargs)[0], False, hidden_states), None
-        return self._follow(option, hidden_states, *args, **kwargs)
+                lambda hidden: self._follow(LayerCall(option), hidden, *args, **kwargs)[0], False, hidden_states
+            ), None
+        return self._follow(LayerCall(option, weights), hidden_states, *args, **kwargs)
 
-    def _follow(self, option: Option, hidden_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        with layer_scope(option):
+    def _follow(
+        self, call: LayerCall, hidden_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        with layer_scope(call):
             return super().forward(hidden_states, *args, **kwargs)
 
 
@@ -37,5 +42,7 @@ def _refuse_megatron_recompute(config: TransformerConfig) -> None:
     """Megatron would call the layer again in backward, when another micro-batch's plan may be current."""
     modules = set(config.recompute_modules or ()) if config.recompute_granularity == "selective" else set()
     if config.recompute_granularity == "full" or "mlp" in modules:
-        raise ValueError("--recompute-granularity cannot be combined with --dynamic-parallel, which chooses recompute "
-                         "for each layer: give --paradyse-plan e.g. 'tp_sp+full' or leave it at auto.")
+        raise ValueError(
+            "--recompute-granularity cannot be combined with --dynamic-parallel, which chooses recompute "
+            "for each layer: give --paradyse-plan e.g. 'tp_sp+full' or leave it at auto."
+        )

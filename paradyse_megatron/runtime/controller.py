@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.layers.active import use_plan
+from paradyse_megatron.layers.prefetch import link_layers
 from paradyse_megatron.runtime.decision import Decider
 from paradyse_megatron.runtime.recorder import Recorder
 
@@ -34,7 +35,8 @@ class Controller:
         self._seq_length = 0
 
     def attach(self, decoder: Any) -> None:
-        """Watch a `TransformerBlock`; the hooks stay for its life."""
+        """Watch a `TransformerBlock` and let its layers fetch weights ahead; the hooks stay for its life."""
+        link_layers(decoder.layers, self._group)
         decoder.register_forward_pre_hook(self._enter, with_kwargs=True)
         decoder.register_forward_hook(self._leave, always_call=True)
 

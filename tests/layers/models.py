@@ -16,6 +16,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
 from paradyse_megatron import layer_spec
+from paradyse_megatron.layers.prefetch import link_layers
 
 NUM_LAYERS, VOCAB, MAX_LENGTH = 3, 96, 64
 
@@ -105,6 +106,8 @@ def build(family: str, dtype: torch.dtype, num_ranks: int, stock: bool = False, 
         else layer_spec(config)
     )
     model = GPTModel(config, spec, VOCAB, MAX_LENGTH, **FAMILIES[family].model).to(dtype)
+    if not stock:
+        link_layers(model.decoder.layers, parallel_state.get_tensor_model_parallel_group())
     rank = parallel_state.get_tensor_model_parallel_rank()
     for name, parameter in model.named_parameters():
         parameter.data.copy_(

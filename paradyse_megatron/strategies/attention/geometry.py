@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
-from paradyse_megatron.comm.gathered import GatheredWeight
+from paradyse_megatron.comm.gathered import GatheredTriple, gather_triple
+from paradyse_megatron.layouts.heads import HeadDealing
 
 PrepareHeads = Callable[[Tensor, Tensor, "slice | Tensor"], tuple[Tensor, Tensor]]
 """(query [n, b, heads, d], key, positions of the n tokens) to both with q/k norms and rotary embedding applied."""
@@ -17,6 +19,34 @@ PrepareHeads = Callable[[Tensor, Tensor, "slice | Tensor"], tuple[Tensor, Tensor
 def keep_heads(query: Tensor, key: Tensor, positions: slice | Tensor) -> tuple[Tensor, Tensor]:
     """The `PrepareHeads` of a layer with neither q/k norms nor rotary embedding."""
     return query, key
+
+
+@dataclass(frozen=True)
+class HeadPreparation:
+    """A `PrepareHeads` with the parameters that it closes over.
+
+    A strategy that computes queries and keys anew in backward, inside an autograd function of its own, has to know
+    them to return their gradients; autograd finds them by itself everywhere else.
+
+    Attributes:
+        prepare: the function.
+        parameters: weights (and biases) of the q/k norms, replicated on all ranks.
+    """
+
+    prepare: PrepareHeads
+    parameters: tuple[Tensor, ...] = ()
+
+    def __call__(self, query: Tensor, key: Tensor, positions: slice | Tensor) -> tuple[Tensor, Tensor]:
+        return self.prepare(query, key, positions)
+
+    def without_gradient(self, query: Tensor, key: Tensor, positions: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """For the forward pass of such a strategy; it notices parameters that were not named."""
+        with torch.set_grad_enabled(not self.parameters):
+            query, key = self.prepare(query, key, positions)
+        if query.requires_grad or key.requires_grad:
+            raise ValueError("A preparation of heads uses parameters without naming them, and their gradients would be "
+                             "lost. Hand the strategy a HeadPreparation with these parameters.")
+        return query, key
 
 
 @dataclass(frozen=True)
@@ -46,6 +76,20 @@ class Geometry:
         query, key, value = by_group.split([heads_per_group, 1, 1], dim=3)
         return query.flatten(2, 3), key.flatten(2, 3), value.flatten(2, 3)
 
+    def with_copies(self, mixed_qkv: Tensor, num_ranks: int) -> tuple[Geometry, Tensor]:
+        """Key/value heads for P ranks that own a/P query heads each: where fewer than P, P/g consecutive ranks share one.
+
+        [n, b, (a + 2g) d] to [n, b, (a + 2P) d], in the order of a geometry with P key/value heads, which is returned
+        with it; backward sums the gradients of the copies. Both unchanged when there are key/value heads enough.
+        """
+        copies = HeadDealing(self.num_heads, self.num_groups, num_ranks).num_copies
+        if copies == 1:
+            return self, mixed_qkv
+        by_group = mixed_qkv.unflatten(-1, (self.num_groups, -1, self.head_dim))
+        own_queries = by_group[:, :, :, :-2].unflatten(3, (copies, -1))
+        key_value = by_group[:, :, :, -2:].unsqueeze(3).expand(-1, -1, -1, copies, -1, -1)
+        return replace(self, num_groups=num_ranks), torch.cat((own_queries, key_value), dim=4).flatten(2)
+
 
 @dataclass(frozen=True)
 class AttentionShards:
@@ -55,13 +99,14 @@ class AttentionShards:
         qkv_weight: rows of the fused projection, [(a + 2g) d / P, h].
         qkv_bias: [(a + 2g) d / P] or None.
         proj_weight: columns of the output projection, [h, a d / P]; its bias is the caller's to add.
+        prefetched: the three of them on their way already, for strategies that gather; None to gather on use.
     """
 
     qkv_weight: Tensor
     qkv_bias: Tensor | None
     proj_weight: Tensor
+    prefetched: GatheredTriple | None = None
 
-    def gathered(self, group: Group) -> tuple[GatheredWeight, GatheredWeight | None, GatheredWeight]:
-        """The three parameters for one use by one layer."""
-        bias = None if self.qkv_bias is None else GatheredWeight(self.qkv_bias, group)
-        return GatheredWeight(self.qkv_weight, group), bias, GatheredWeight(self.proj_weight, group, partition_dim=1)
+    def gathered(self, group: Group) -> GatheredTriple:
+        """QKV weight and bias and output weight for one use by one layer."""
+        return self.prefetched or gather_triple(self.qkv_weight, self.qkv_bias, self.proj_weight, group)
