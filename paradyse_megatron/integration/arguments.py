@@ -11,6 +11,7 @@ from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.planner.option import Option, all_options
 
 logger = logging.getLogger(__name__)
+SPECS = "paradyse_megatron.layers.spec"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -69,25 +70,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Check combinations and set what --dynamic-parallel implies, before Megatron validates. Raises ValueError."""
-    if not args.dynamic_parallel:
-        return
-    _refuse_combinations(args)
-    _check_own_flags(args)
-    implied = {
-        "spec": ["paradyse_megatron.layers.spec", "layer_spec"],
-        "transformer_impl": "local",
-        "sequence_parallel": args.tensor_model_parallel_size > 1,
+    """Check combinations and set what our flags imply, before Megatron validates. Raises ValueError.
+
+    Without --dynamic-parallel only the data are ours: stock layers train on the same documents, to compare with.
+    """
+    implied: dict[str, Any] = {
         "calculate_per_token_loss": True,
         "dataloader_type": "external",
         "create_attention_mask_in_dataloader": False,
+        "transformer_impl": "local",
+        "sequence_parallel": args.tensor_model_parallel_size > 1,
+        "spec": args.spec or [SPECS, "stock_layer_spec"],
     }
     if args.pipeline_model_parallel_size > 1:
         # Without experts it routes nothing, but Megatron refuses variable lengths with the default one all the same.
         implied["moe_token_dispatcher_type"] = "alltoall"
+    if args.dynamic_parallel:
+        _refuse_combinations(args)
+        _check_own_flags(args)
+        implied["spec"] = [SPECS, "layer_spec"]
     for name, value in implied.items():
         if getattr(args, name, None) != value:
-            logger.info("--dynamic-parallel sets %s to %s", name, value)
+            logger.info("%s is set to %s", name, value)
             setattr(args, name, value)
 
 
@@ -131,7 +135,7 @@ _EXCLUDED: list[tuple[str, Found, str]] = [
     ),
     (
         "--spec",
-        lambda a: a.spec and a.spec != ["paradyse_megatron.layers.spec", "layer_spec"],
+        lambda a: a.spec and a.spec != [SPECS, "layer_spec"],
         "the layers come from paradyse_megatron; leave it out",
     ),
     ("--mock-data", lambda a: getattr(a, "mock_data", False), "documents of real lengths are needed; give --data-path"),

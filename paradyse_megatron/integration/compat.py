@@ -53,7 +53,7 @@ def parse_arguments(
     prepare(args)
     validate_args(args, defaults)
     # Megatron turns it off whatever was asked for, up to 0.19 at least.
-    args.variable_seq_lengths = args.dynamic_parallel and args.pipeline_model_parallel_size > 1
+    args.variable_seq_lengths = args.pipeline_model_parallel_size > 1
     set_global_variables(args)
     return args
 

@@ -6,13 +6,17 @@ in parallel as its length demands; without, this is Megatron's layers on the sam
 
 from __future__ import annotations
 
+import argparse
 import functools
 import logging
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from paradyse_megatron.integration.session import Session
 
 from paradyse_megatron.integration.orphans import end_with_launcher
 
@@ -36,24 +40,37 @@ def main() -> int:
     return 0
 
 
-def _train() -> None:
+def settle() -> tuple[argparse.Namespace, Any, Session]:
+    """Everything that can be refused, refused: arguments, data, plan; nothing is sent. Raises ValueError.
+
+    Returns Megatron's arguments, its model configuration, and the session.
+    """
+    from megatron.training.argument_utils import gpt_config_from_args
+
+    from paradyse_megatron.data.provider import open_parts
     from paradyse_megatron.integration import compat
-
-    compat.check_version()
-    from megatron.core.enums import ModelType
-    from megatron.training import pretrain
-    from megatron.training.argument_utils import gpt_config_from_args, pretrain_cfg_container_from_args
-
-    from paradyse_megatron.data.provider import datasets_provider, open_parts
     from paradyse_megatron.integration.arguments import add_arguments, prepare
-    from paradyse_megatron.integration.forward_step import forward_step
     from paradyse_megatron.integration.session import Session
     from paradyse_megatron.integration.setup import make_decider
 
     args = compat.parse_arguments(add_arguments, prepare, {"tokenizer_type": "NullTokenizer"})
     open_parts(args)
     model_config = gpt_config_from_args(args)
-    session = Session(args, make_decider(args, model_config.transformer))
+    return args, model_config, Session(args, make_decider(args, model_config.transformer))
+
+
+def _train() -> None:
+    from paradyse_megatron.integration import compat
+
+    compat.check_version()
+    from megatron.core.enums import ModelType
+    from megatron.training import pretrain
+    from megatron.training.argument_utils import pretrain_cfg_container_from_args
+
+    from paradyse_megatron.data.provider import datasets_provider
+    from paradyse_megatron.integration.forward_step import forward_step
+
+    args, model_config, session = settle()
 
     def open_data(*arguments: Any, **keywords: Any) -> Any:
         session.open()  # here the checkpoint is loaded, and every rank passes

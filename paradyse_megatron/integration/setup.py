@@ -51,6 +51,8 @@ def model_shape(args: argparse.Namespace) -> ModelShape:
 def make_decider(args: argparse.Namespace, config: Any) -> Decider:
     """The decider that --paradyse-plan and its companions ask for. Raises ValueError before anything is sent."""
     ranks = args.tensor_model_parallel_size
+    if not args.dynamic_parallel:
+        return FixedPlan(Plan.parse("tp_sp", args.num_layers), ranks)
     if args.paradyse_plan != "auto":
         plan = read_plan(args.paradyse_plan, args.num_layers)
         check_supported(list(plan.layer_options), config)

@@ -16,7 +16,7 @@ from megatron.core.transformer.transformer_block import (
     get_num_layers_to_build,
 )
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.transformer_layer import TransformerLayerSubmodules
+from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
 from paradyse_megatron.layers.attention import DynamicSelfAttention
 from paradyse_megatron.layers.mlp import DynamicMLP
@@ -35,18 +35,39 @@ def layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = N
         pp_rank: pipeline stage; by default this process's.
     """
     config = getattr(config, "transformer", config)
-    layer = ModuleSpec(module=DynamicTransformerLayer, submodules=_layer_submodules(config))
-    num_layers = get_num_layers_to_build(config, vp_stage, pp_rank)
+    submodules = _stock_submodules(config)
+    submodules.self_attention = ModuleSpec(
+        module=DynamicSelfAttention,
+        params=dict(submodules.self_attention.params),
+        submodules=submodules.self_attention.submodules,
+    )
+    submodules.mlp = _mlp_builder(submodules.mlp)
+    return _block_spec(DynamicTransformerLayer, submodules, config, vp_stage, pp_rank)
+
+
+def stock_layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = None) -> ModuleSpec:
+    """Megatron's own layers, with our norm where theirs refuses sequence parallelism: what to compare with."""
+    config = getattr(config, "transformer", config)
+    return _block_spec(TransformerLayer, _stock_submodules(config), config, vp_stage, pp_rank)
+
+
+def _block_spec(
+    layer_class: type[TransformerLayer],
+    submodules: TransformerLayerSubmodules,
+    config: TransformerConfig,
+    vp_stage: int | None,
+    pp_rank: int | None,
+) -> ModuleSpec:
+    layer = ModuleSpec(module=layer_class, submodules=submodules)
+    layers = [layer] * get_num_layers_to_build(config, vp_stage, pp_rank)
+    norm = norm_for(transformer_block.LayerNormImpl, config)
     return ModuleSpec(
-        module=TransformerBlock,
-        submodules=TransformerBlockSubmodules(
-            layer_specs=[layer] * num_layers, layer_norm=norm_for(transformer_block.LayerNormImpl, config)
-        ),
+        module=TransformerBlock, submodules=TransformerBlockSubmodules(layer_specs=layers, layer_norm=norm)
     )
 
 
-def _layer_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
-    """Megatron's own local layer with our attention, MLP and, where needed, norm in it."""
+def _stock_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
+    """Megatron's own local layer, with our norm where needed."""
     stock = get_gpt_layer_local_spec(
         num_experts=config.num_moe_experts,
         moe_grouped_gemm=config.moe_grouped_gemm,
@@ -57,17 +78,15 @@ def _layer_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
     submodules = copy.copy(stock.submodules)
     submodules.input_layernorm = norm_for(submodules.input_layernorm, config)
     submodules.pre_mlp_layernorm = norm_for(submodules.pre_mlp_layernorm, config)
-    submodules.self_attention = _attention_spec(submodules.self_attention, config)
-    submodules.mlp = _mlp_builder(submodules.mlp)
+    attention = copy.copy(submodules.self_attention.submodules)
+    if config.qk_layernorm:
+        attention.q_layernorm = norm_for(attention.q_layernorm, config)
+        attention.k_layernorm = norm_for(attention.k_layernorm, config)
+    stock_attention = submodules.self_attention
+    submodules.self_attention = ModuleSpec(
+        module=stock_attention.module, params=dict(stock_attention.params), submodules=attention
+    )
     return submodules
-
-
-def _attention_spec(stock: ModuleSpec, config: TransformerConfig) -> ModuleSpec:
-    submodules = copy.copy(stock.submodules)
-    for norm in ("q_layernorm", "k_layernorm"):
-        if config.qk_layernorm:
-            setattr(submodules, norm, norm_for(getattr(submodules, norm), config))
-    return ModuleSpec(module=DynamicSelfAttention, params=dict(stock.params), submodules=submodules)
 
 
 def _mlp_builder(stock: Any) -> Any:

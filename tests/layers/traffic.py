@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,10 +12,9 @@ from paradyse_megatron import Plan, cpu, use_plan
 cpu.enable()
 
 from megatron.core import parallel_state  # noqa: E402
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
-from megatron.core.transformer.transformer_block import TransformerBlock, TransformerBlockSubmodules  # noqa: E402
+from megatron.core.transformer.transformer_block import TransformerBlock  # noqa: E402
 
-from paradyse_megatron.layers.norm import SequenceParallelNorm  # noqa: E402
+from paradyse_megatron.layers.spec import stock_layer_spec  # noqa: E402
 from tests.layers.models import NUM_LAYERS, build, make_config, start_model_parallel  # noqa: E402
 
 HALF_CHUNKS, BATCH = 3, 2
@@ -83,9 +80,7 @@ def _same_bits(family: str, plan: str) -> bool:
     num_ranks = torch.distributed.get_world_size()
     ours = build(family, torch.float32, num_ranks).decoder
     config = make_config(family, torch.float32, num_ranks)
-    layer = get_gpt_layer_local_spec(normalization=config.normalization)
-    with _norm_instead_of_the_refusing_one(layer.submodules):
-        stock = TransformerBlock(config, TransformerBlockSubmodules([layer] * NUM_LAYERS, SequenceParallelNorm))
+    stock = TransformerBlock(config, stock_layer_spec(config))
     stock.load_state_dict(ours.state_dict())
     rotary = torch.randn(2 * num_ranks * HALF_CHUNKS, 1, 1, 4) if family == "llama" else None
     hidden = torch.randn(2 * HALF_CHUNKS, BATCH, 48)
@@ -100,12 +95,6 @@ def _same_bits(family: str, plan: str) -> bool:
         output.square().sum().backward()
         results.append([output.detach(), block_input.grad, *(p.grad for p in block.parameters())])
     return len(results[0]) > 20 and all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-@contextmanager
-def _norm_instead_of_the_refusing_one(submodules: Any) -> Iterator[None]:
-    submodules.input_layernorm = submodules.pre_mlp_layernorm = SequenceParallelNorm
-    yield
 
 
 def refusals() -> dict[str, str]:

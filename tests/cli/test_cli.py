@@ -1,0 +1,67 @@
+"""The command line as scripts use it: JSON on standard output, sentences on standard error, exit status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from paradyse_megatron.cli.main import VERBS, main
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.first_principles import estimate
+from paradyse_megatron.costmodel.shape import ModelShape
+from tests.ranks import REPOSITORY
+
+TINY = REPOSITORY / "configs" / "models" / "tiny.yaml"
+
+
+@pytest.fixture(scope="module")
+def cost_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("costs") / "cost_model.json"
+    cluster = Cluster.from_yaml(REPOSITORY / "configs" / "clusters" / "cpu-2core.yaml")
+    estimate(ModelShape.from_yaml(TINY), cluster, 2).save(path)
+    return str(path)
+
+
+def test_plan_prints_json_alone(cost_file, capsys):
+    assert main(["plan", "--cost-model", cost_file, "--seq-length", "4096", "--json"]) == 0
+    printed = capsys.readouterr()
+    found = {row["seq_length"]: row for row in json.loads(printed.out)}
+    assert not printed.err
+    assert found[64]["plan"] == "tp_sp" != found[4096]["plan"]
+    assert found[4096]["fits"] is True and found[4096]["predicted_ms"] > found[64]["predicted_ms"] > 0
+
+
+def test_plan_says_no_when_nothing_fits(cost_file, capsys):
+    assert main(["plan", "--cost-model", cost_file, "--seq-length", "100000", "--memory-budget", "30MiB"]) == 1
+    assert "no" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ("plan --cost-model /nowhere --seq-length 5", "/nowhere"),
+        ("plan --cost-model COSTS --seq-length 0", "at least 1"),
+        ("plan --cost-model COSTS --seq-length 5 --memory-budget some", "16GiB"),
+        ("strategies --model /nowhere --group-size 2", "/nowhere"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_exit_2(cost_file, capsys, arguments, part):
+    assert main(arguments.replace("COSTS", cost_file).split()) == 2
+    printed = capsys.readouterr()
+    assert part in printed.err and not printed.out and printed.err.count("\n") == 1
+
+
+def test_strategies_gives_the_reason(capsys):
+    assert main(["strategies", "--model", str(TINY), "--group-size", "3", "--json"]) == 1
+    assert all(row["reason"] for row in json.loads(capsys.readouterr().out))
+    assert main(["strategies", "--model", str(TINY), "--group-size", "2"]) == 0
+    assert "ulysses" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert f"paradyse {verb} " in capsys.readouterr().out

@@ -1,0 +1,91 @@
+"""Bad input: one sentence that says what was asked and what to change, on every rank, before anything is sent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from paradyse_megatron.cpu import MEGATRON_FLAGS
+from paradyse_megatron.integration.launch import _DEMO
+from tests.ranks import REPOSITORY, run_ranks
+from tests.training.runs import make_corpus
+
+CASES = {
+    "seq-length": ("--seq-length 4095", ["--seq-length 4095", "multiple of 4", "4092 or 4096"]),
+    "heads": ("--num-attention-heads 3", ["--num-attention-heads 3", "--tensor-model-parallel-size 2"]),
+    "unknown strategy": ("--paradyse-plan rong", ["rong", "tp_sp, ulysses, ring"]),
+    "layers": ("--paradyse-plan tp_sp*3", ["3 layers", "the model has 4"]),
+    "malformed plan": ("--paradyse-plan tp_sp**4", ["tp_sp**4", "--paradyse-plan"]),
+    "unknown in list": ("--paradyse-strategies tp_sp,foo", ["foo"]),
+    "cp": ("--context-parallel-size 2", ["--context-parallel-size 2", "--dynamic-parallel"]),
+    "data": ("--data-path /nowhere/x", ["/nowhere/x.idx", "--data-path"]),
+    "recompute": ("--recompute-granularity full", ["--recompute-granularity", "--dynamic-parallel"]),
+    "virtual": ("--num-layers-per-virtual-pipeline-stage 1", ["virtual", "--dynamic-parallel"]),
+    "mtp": ("--mtp-num-layers 1", ["--mtp-num-layers 1", "--dynamic-parallel"]),
+    "dropout": ("--attention-dropout 0.1 --paradyse-plan ring", ["ring", "--attention-dropout 0"]),
+    "size": ("--paradyse-memory-budget lots", ["lots", "16GiB"]),
+    "cost model": ("--paradyse-cost-model /nowhere.json", ["/nowhere.json"]),
+    "hysteresis": ("--paradyse-hysteresis -1", ["--paradyse-hysteresis", "-1"]),
+    "accepted": ("", []),
+}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    corpus = make_corpus(tmp_path_factory.mktemp("corpus"))
+    defaults = [
+        *_DEMO,
+        *MEGATRON_FLAGS,
+        "--tensor-model-parallel-size",
+        "2",
+        "--data-path",
+        corpus,
+        "--dynamic-parallel",
+    ]
+    cases = {name: arguments for name, (arguments, _) in CASES.items()}
+    return run_ranks("tests.integration.workers:refusals", 2, defaults, cases, timeout_seconds=120)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("accepted")])
+def test_the_sentence_names_what_was_asked_and_what_to_do(answers, name):
+    for answer in (by_rank[name] for by_rank in answers):
+        for part in CASES[name][1]:
+            assert part in answer
+        assert "\n" not in answer and len(answer) < 500
+
+
+def test_the_defaults_are_accepted(answers):
+    assert [by_rank["accepted"] for by_rank in answers] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"), [("--paradyse-plan rong", "rong"), ("--data-path /nowhere", "/nowhere")]
+)
+def test_the_launcher_exits_with_2_and_every_rank_says_why(tmp_path, arguments, part):
+    environment = os.environ | {
+        "PARADYSE_OUT": str(tmp_path),
+        "DATA_PATH": str(tmp_path / "nothing"),
+        "PARADYSE_NPROC": "2",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "paradyse_megatron.integration.launch", *arguments.split()],
+        env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=100)  # fmt: skip
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if line.startswith("paradyse: rank")]
+    assert {line.split(":")[1] for line in said} == {" rank 0", " rank 1"}
+    assert all(part in line for line in said)
+
+
+def test_a_wrong_number_of_ranks_is_refused_at_once(tmp_path):
+    environment = os.environ | {"PARADYSE_OUT": str(tmp_path), "PARADYSE_NPROC": "many", "DATA_PATH": "x"}
+    done = subprocess.run([sys.executable, "-m", "paradyse_megatron.integration.launch"], env=environment,
+                          cwd=REPOSITORY, capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2 and "PARADYSE_NPROC" in done.stderr
+
+
+def test_ranks_that_would_decide_differently_all_say_so():
+    said = run_ranks("tests.integration.workers:everyone_disagrees", 3, 1, timeout_seconds=60)
+    assert len(set(said)) == 1 and "rank 1 has 10" in said[0]
