@@ -108,11 +108,6 @@ _EXCLUDED: list[tuple[str, Found, str]] = [
         lambda a: a.recompute_granularity or getattr(a, "recompute_activations", False),
         "recompute is part of the plan; leave it out, or write --paradyse-plan tp_sp+full",
     ),
-    (
-        "--virtual-pipeline stages",
-        lambda a: a.num_layers_per_virtual_pipeline_stage or getattr(a, "num_virtual_stages_per_pipeline_rank", None),
-        "leave them out",
-    ),
     ("--fp8-format", lambda a: getattr(a, "fp8", None), "train in bf16"),
     (
         "--use-megatron-fsdp",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from megatron.core.rerun_state_machine import get_rerun_state_machine
+from megatron.core.utils import get_attr_wrapped_model
 from megatron.training import get_args, get_timers
 from torch import Tensor
 
@@ -19,19 +20,23 @@ Batch = dict[str, Tensor]
 
 def forward_step(session: Session, data_iterator: Iterator[Batch], model: Any) -> tuple[Tensor, Any]:
     """Run one micro-batch: [b, s] tokens to per-token losses [b, s], and the function that sums them."""
-    session.attach(model)
     timers = get_timers()
     timers("batch-generator", log_level=2).start()
-    batch = _to_device(next(data_iterator))
+    on_host = next(data_iterator)
+    batch = _to_device(on_host)
     timers("batch-generator").stop()
-    if model.training:
+    if model.training and not get_attr_wrapped_model(model, "vp_stage"):
         count_real_tokens(batch["seq_lengths"])
-    session.begin_microbatch(int(batch["seq_lengths"].max()))
+    controller = session.controller_of(model)
+    controller.announce(int(on_host["seq_lengths"].max()))
+    session.log_progress()
     losses = model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"])
-    return losses, partial(loss_function, batch["loss_mask"], session.controller.loss)
+    return losses, partial(loss_function, batch["loss_mask"], controller.loss if model.training else None)
 
 
-def loss_function(loss_mask: Tensor, record: Any, losses: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def loss_function(
+    loss_mask: Tensor, record: Callable[[Tensor, Tensor], None] | None, losses: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Sum of the losses that count, their number, and both for Megatron's log (which divides sums by sums).
 
     A masked loss is replaced, not multiplied, by zero: a NaN behind the mask must not spread.
@@ -40,7 +45,8 @@ def loss_function(loss_mask: Tensor, record: Any, losses: Tensor) -> tuple[Tenso
     loss = torch.where(counts, losses.view(-1).float(), 0.0).sum()
     num_tokens = counts.sum().to(torch.int)
     _check_finite(loss)
-    record(loss, num_tokens)
+    if record is not None:
+        record(loss, num_tokens)
     return loss, num_tokens, {"lm loss": torch.cat([loss.detach().clone().view(1), num_tokens.view(1)])}
 
 

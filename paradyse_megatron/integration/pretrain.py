@@ -71,10 +71,12 @@ def _train() -> None:
     from paradyse_megatron.integration.forward_step import forward_step
 
     args, model_config, session = settle()
+    if args.pipeline_model_parallel_size == 2:
+        compat.separate_shape_exchanges()
 
-    def open_data(*arguments: Any, **keywords: Any) -> Any:
+    def open_data(num_samples: object, vp_stage: int | None = None) -> Any:
         session.open()  # here the checkpoint is loaded, and every rank passes
-        return datasets_provider(*arguments, **keywords)
+        return datasets_provider(num_samples, vp_stage)
 
     open_data.is_distributed = True  # type: ignore[attr-defined]
     pretrain(

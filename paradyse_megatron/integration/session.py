@@ -32,13 +32,18 @@ class Session:
         self._recorder: Recorder | None = None
         self._logged_iteration = 0
         self._unlogged: list[TraceLine] = []
-        self._model: Any = None
+        self._controllers: dict[int, Controller] = {}
+        self._is_open = False
 
     def open(self) -> None:
         """Agree with the other ranks and take up the trace, once the iteration that training resumes at is known.
 
         Collective over all ranks, so not to be done in a forward step, which pipeline stages reach one after the other.
+        Megatron passes once for each virtual stage; the first time counts.
         """
+        if self._is_open:
+            return
+        self._is_open = True
         check_agreement(self._decider.describe())
         self._recorder = _make_recorder(self._args)
         torch.distributed.barrier()
@@ -48,23 +53,25 @@ class Session:
         if self._args.paradyse_trace and torch.distributed.get_rank() == 0:
             self._decider.save_costs(Path(self._args.paradyse_trace).with_name("cost_model.json"))
 
-    def attach(self, model: Any) -> None:
-        """Put the controller at the door of the model's decoder; once."""
-        if self._model is model:
-            return
-        assert self._model is None, "one model a process: virtual pipeline stages are refused when arguments are parsed"
-        self._model = model
-        self.controller = Controller(
+    def controller_of(self, model: Any) -> Controller:
+        """The controller at the door of a model chunk's decoder, put there when the chunk first comes by."""
+        if id(model) not in self._controllers:
+            self._controllers[id(model)] = self._attach(model)
+        return self._controllers[id(model)]
+
+    def _attach(self, model: Any) -> Controller:
+        records = get_attr_wrapped_model(model, "post_process")  # a stage's earlier chunks have no loss
+        controller = Controller(
             self._decider,
             parallel_state.get_tensor_model_parallel_group(),
-            self._recorder,
+            self._recorder if records else None,
             lambda: self._args.curr_iteration + 1,
         )
-        self.controller.attach(get_attr_wrapped_model(model, "decoder"))
+        controller.attach(get_attr_wrapped_model(model, "decoder"))
+        return controller
 
-    def begin_microbatch(self, seq_length: int) -> None:
-        """Announce the real tokens of the next micro-batch, and write the log line when an interval has passed."""
-        self.controller.announce(seq_length)
+    def log_progress(self) -> None:
+        """Write the log line when an interval has passed."""
         if self._recorder is None:
             return
         self._unlogged += self._recorder.flush()

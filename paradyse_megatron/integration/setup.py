@@ -68,7 +68,7 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
         memory_budget_bytes(args),
         options=_usable_options(args, config, cost_model),
         hysteresis=args.paradyse_hysteresis,
-        microbatches_in_flight=stages,
+        microbatches_in_flight=_microbatches_in_flight(args),
         static_bytes=static_bytes,
     )
     return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes)
@@ -114,6 +114,15 @@ def memory_budget_bytes(args: argparse.Namespace) -> int:
     total_bytes = torch.cuda.mem_get_info()[1]
     sharers = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if cpu.is_enabled() else 1
     return int(USABLE_SHARE * total_bytes / sharers)
+
+
+def _microbatches_in_flight(args: argparse.Namespace) -> int:
+    """Whose activations the first pipeline stage holds at once, at most.
+
+    One for each stage; interleaved with v virtual stages a share of (p - 1) / (p v) more (arXiv 2104.04473, 2.2).
+    """
+    stages, virtual = args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size
+    return stages if not virtual else stages + -(-(stages - 1) // virtual)
 
 
 def _usable_options(args: argparse.Namespace, config: Any, cost_model: CostModel) -> list[str]:

@@ -23,7 +23,6 @@ CASES = {
     "cp": ("--context-parallel-size 2", ["--context-parallel-size 2", "--dynamic-parallel"]),
     "data": ("--data-path /nowhere/x", ["/nowhere/x.idx", "--data-path"]),
     "recompute": ("--recompute-granularity full", ["--recompute-granularity", "--dynamic-parallel"]),
-    "virtual": ("--num-layers-per-virtual-pipeline-stage 1", ["virtual", "--dynamic-parallel"]),
     "mtp": ("--mtp-num-layers 1", ["--mtp-num-layers 1", "--dynamic-parallel"]),
     "dropout": ("--attention-dropout 0.1 --paradyse-plan ring", ["ring", "--attention-dropout 0"]),
     "size": ("--paradyse-memory-budget lots", ["lots", "16GiB"]),
