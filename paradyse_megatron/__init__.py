@@ -12,6 +12,7 @@ _HOMES = {
     "CostModel": "paradyse_megatron.costmodel.model",
     "Plan": "paradyse_megatron.planner.plan",
     "Planner": "paradyse_megatron.planner.planner",
+    "hybrid_stack_spec": "paradyse_megatron.layers.hybrid",
     "layer_spec": "paradyse_megatron.layers.spec",
     "pad_to_multiple": "paradyse_megatron.layouts.padding",
     "use_plan": "paradyse_megatron.layers.active",

@@ -35,6 +35,17 @@ def layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = N
         pp_rank: pipeline stage; by default this process's.
     """
     config = getattr(config, "transformer", config)
+    return _block_spec(DynamicTransformerLayer, dynamic_submodules(config), config, vp_stage, pp_rank)
+
+
+def stock_layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = None) -> ModuleSpec:
+    """Megatron's own layers, with our norm where theirs refuses sequence parallelism: what to compare with."""
+    config = getattr(config, "transformer", config)
+    return _block_spec(TransformerLayer, _stock_submodules(config), config, vp_stage, pp_rank)
+
+
+def dynamic_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
+    """Megatron's own local layer with our attention and MLP, and where needed our norm, in it."""
     submodules = _stock_submodules(config)
     submodules.self_attention = ModuleSpec(
         module=DynamicSelfAttention,
@@ -42,13 +53,7 @@ def layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = N
         submodules=submodules.self_attention.submodules,
     )
     submodules.mlp = _mlp_builder(submodules.mlp)
-    return _block_spec(DynamicTransformerLayer, submodules, config, vp_stage, pp_rank)
-
-
-def stock_layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = None) -> ModuleSpec:
-    """Megatron's own layers, with our norm where theirs refuses sequence parallelism: what to compare with."""
-    config = getattr(config, "transformer", config)
-    return _block_spec(TransformerLayer, _stock_submodules(config), config, vp_stage, pp_rank)
+    return submodules
 
 
 def _block_spec(

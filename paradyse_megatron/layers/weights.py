@@ -37,10 +37,10 @@ GATHER_ON_USE = LayerWeights()
 def gather_layer(layer: Any, option: Option, group: Group) -> LayerWeights:
     """The weights that a `TransformerLayer` gathers under `option`. Nothing travels before `start`."""
     attention = mlp = None
-    if USUAL_MLP[option.attention] == "gathered":
+    if USUAL_MLP[option.attention] == "gathered" and hasattr(layer.self_attention, "linear_qkv"):
         qkv_weight, qkv_bias = weight_and_bias(layer.self_attention.linear_qkv)
         attention = gather_triple(qkv_weight, qkv_bias, weight_and_bias(layer.self_attention.linear_proj)[0], group)
-    if option.mlp == "gathered":
+    if option.mlp == "gathered" and hasattr(layer.mlp, "linear_fc1"):
         fc1_weight, fc1_bias = weight_and_bias(layer.mlp.linear_fc1)
         mlp = gather_triple(fc1_weight, fc1_bias, weight_and_bias(layer.mlp.linear_fc2)[0], group)
     return LayerWeights(attention, mlp)
