@@ -122,7 +122,11 @@ _EXCLUDED: list[tuple[str, Found, str]] = [
     ),
     ("--mtp-num-layers", lambda a: getattr(a, "mtp_num_layers", None), "leave it out"),
     ("--multi-latent-attention", lambda a: getattr(a, "multi_latent_attention", False), "leave it out"),
-    ("--num-experts", lambda a: getattr(a, "num_experts", None), "leave it out"),
+    (
+        "--num-experts",
+        lambda a: a.paradyse_plan == "auto" and getattr(a, "num_experts", None),
+        "there are no costs of experts yet; give a fixed --paradyse-plan such as ulysses/tp_sp",
+    ),
     (
         "--heterogeneous-layers-config-path",
         lambda a: getattr(a, "heterogeneous_layers_config_path", None),

@@ -1,8 +1,8 @@
 """Our layers in megatron-core's HybridModel: a stack written as a pattern, one layer family a position.
 
 A plan has one option a position: `*` (attention) follows its attention part, `-` (MLP) its MLP part, `E` (mixture of
-experts) keeps Megatron's expert MLP, and any other family (`M` Mamba, `G` gated delta net, `D` sparse attention) runs as
-Megatron runs it, whatever its option says. So a GPT block `*-` has two options where GPTModel has one.
+experts) keeps Megatron's expert MLP, and any other family (`M` Mamba, `G` gated delta net, `D` sparse attention) runs
+as Megatron runs it, whatever its option says. So a GPT block `*-` has two options where GPTModel has one.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ class SequenceParallelNorm:
         ValueError: for norm options that torch's norms lack.
     """
 
-    def __new__(
+    def __new__(  # type: ignore[misc]
         cls,
         config: TransformerConfig,
         hidden_size: int,
-        eps: float = 1e-5,  # type: ignore[misc]
+        eps: float = 1e-5,
         **unused: Any,
     ) -> torch.nn.Module:
         _check(config)
