@@ -151,6 +151,9 @@ def _work(folder: Path) -> None:
     if dist.is_initialized():  # the target may have destroyed it
         dist.barrier()  # no rank leaves while another still talks to it
         dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a thread of gloo's may still let go of tensors, and aborts when the interpreter has ended meanwhile
 
 
 def _exit_with_parent() -> None:

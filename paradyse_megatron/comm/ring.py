@@ -6,22 +6,22 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paradyse_megatron.comm.collectives import Group
+from paradyse_megatron.comm.subgroups import Peers, global_rank, process_group
 
 
 class Hop:
     """A block on its way to the next rank, while the previous rank's block comes in."""
 
-    def __init__(self, block: Tensor, group: Group, tag: int = 0):
+    def __init__(self, block: Tensor, group: Peers, tag: int = 0):
         rank, num_ranks = group.rank(), group.size()
         self._sent = block.contiguous()  # kept alive until the send is done
         self._received = torch.empty_like(self._sent)
-        following = dist.get_global_rank(group, (rank + 1) % num_ranks)
-        preceding = dist.get_global_rank(group, (rank - 1) % num_ranks)
+        following = global_rank(group, (rank + 1) % num_ranks)
+        preceding = global_rank(group, (rank - 1) % num_ranks)
         self._works = dist.batch_isend_irecv(
             [
-                dist.P2POp(dist.isend, self._sent, following, group, tag),
-                dist.P2POp(dist.irecv, self._received, preceding, group, tag),
+                dist.P2POp(dist.isend, self._sent, following, process_group(group), tag),
+                dist.P2POp(dist.irecv, self._received, preceding, process_group(group), tag),
             ]
         )
 

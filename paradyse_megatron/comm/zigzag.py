@@ -8,28 +8,29 @@ import torch
 from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group, all_to_all_rows
+from paradyse_megatron.comm.subgroups import Peers
 from paradyse_megatron.layouts.zigzag import ZigzagExchange, to_zigzag_exchange, zigzag_positions
 
 
-def to_zigzag(local: Tensor, group: Group) -> Tensor:
-    """[s/P, ...] in contiguous order to [s/P, ...] in zigzag order; differentiable."""
-    return _reorder(local, group, to_zigzag_exchange(group.rank(), group.size()))
+def to_zigzag(local: Tensor, group: Group, subgroup_size: int = 1) -> Tensor:
+    """[s/P, ...] in contiguous order to [s/P, ...] in zigzag order (over sub-groups); differentiable."""
+    if subgroup_size == group.size():
+        return local
+    return _Reorder.apply(local, group, to_zigzag_exchange(group.rank(), group.size(), subgroup_size))
 
 
-def to_contiguous(local: Tensor, group: Group) -> Tensor:
+def to_contiguous(local: Tensor, group: Group, subgroup_size: int = 1) -> Tensor:
     """The inverse of `to_zigzag`; differentiable."""
-    return _reorder(local, group, to_zigzag_exchange(group.rank(), group.size()).inverse())
+    if subgroup_size == group.size():
+        return local
+    return _Reorder.apply(local, group, to_zigzag_exchange(group.rank(), group.size(), subgroup_size).inverse())
 
 
-def local_zigzag_positions(num_tokens: int, group: Group) -> slice | Tensor:
+def local_zigzag_positions(num_tokens: int, group: Peers) -> slice | Tensor:
     """Global positions of this rank's `num_tokens` = s/P tokens in zigzag order."""
     if group.size() == 1:
         return slice(0, num_tokens)
     return torch.from_numpy(zigzag_positions(group.rank(), group.size(), num_tokens * group.size()))
-
-
-def _reorder(local: Tensor, group: Group, exchange: ZigzagExchange) -> Tensor:
-    return local if group.size() == 1 else _Reorder.apply(local, group, exchange)
 
 
 class _Reorder(torch.autograd.Function):

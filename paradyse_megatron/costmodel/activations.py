@@ -8,10 +8,12 @@ Symbols as in `volumes.py`; a *row* is one of the rank's own t b tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paradyse_megatron.costmodel.polynomial import TOKEN_PAIRS, TOKENS, Polynomial
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.costmodel.volumes import upipe_chunks
+from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.planner.option import Option
 
 
@@ -68,17 +70,24 @@ class Setting:
         copies = 2 if self.group_size > 1 else 1
         return Polynomial(copies * num_elements * self.shape.bytes_per_element)
 
+    def streamed_weights(self, num_elements: int) -> Polynomial:
+        """Bytes of two owners' shards, two owners' gradients and the own one; on one rank of the gradient only."""
+        copies = 5 if self.group_size > 1 else 1
+        return copies * self.shard(num_elements)
+
     def shard(self, num_elements: int) -> Polynomial:
         """Bytes of the gradient of the rank's share of weights, before it is added to the main gradient."""
         return Polynomial(num_elements * self.shape.bytes_per_element / self.group_size)
 
     def norm(self) -> Polynomial:
-        """Bytes that a norm keeps: input and output; unfused RMSNorm also one more (half precision: two) in fp32."""
+        """Bytes that a norm keeps: input and output; unfused RMSNorm also the normalised input.
+
+        In half precision unfused RMSNorm keeps input and normalised input in fp32.
+        """
         hidden = self.shape.hidden_size
-        kept = self.elements(2 * hidden)
         if not (self.unfused and self.shape.rms_norm):
-            return kept
-        return kept + self.precise((2 if self.shape.bytes_per_element == 2 else 1) * hidden)
+            return self.elements(2 * hidden)
+        return self.elements(hidden) + self.precise(2 * hidden)
 
     def whole_hidden(self) -> Polynomial:
         """Bytes of the gathered input [s, b, h] and of its gradient."""
@@ -120,29 +129,76 @@ def _tp_sp_attention(setting: Setting) -> Held:
 
 
 def _ulysses(setting: Setting) -> Held:
-    """As `tp_sp`, with the context before and after its exchange; whole weights, and send and receive buffers."""
-    shape = setting.shape
-    copied = shape.query_size if _is_grouped(shape) and not shape.rotary else 0
+    """As `tp_sp`, with the context before and after its exchange; whole weights, and send and receive buffers.
+
+    Where ranks share key/value heads, each holds a copy.
+    """
+    shape = _with_copies(setting)
+    copied = shape.query_size if _is_scattered(shape, setting.group_size) and not shape.rotary else 0
     kept = _projected(shape) + copied + _rotated(shape, setting.group_size) + 2 * shape.query_size
     buffers = setting.elements(3 * _projected(shape) + 2 * shape.query_size)
-    workspace = setting.whole_weights(shape.attention_weights) + buffers
+    workspace = setting.whole_weights(setting.shape.attention_weights) + buffers
     return Held(setting.norm() + setting.elements(kept) + _log_sum_exp(setting), workspace)
 
 
 def _ring(setting: Setting) -> Held:
+    return _ring_across(setting, degree=1)
+
+
+def _usp(setting: Setting) -> Held:
+    degree = ulysses_degree(setting.group_size, setting.shape.num_query_groups)
+    return _ulysses(setting) if degree == setting.group_size else _ring_across(setting, degree)
+
+
+def _ring_across(setting: Setting, degree: int) -> Held:
     """Norm, q, K/V block, context; in the workspace two K/V blocks, three of their gradients, three accumulators.
 
-    Where q is not copied on its way (neither grouped nor rotated), it keeps the whole projection.
+    Where q is not copied on its way (neither rotated nor apart from k and v), it keeps the whole projection. Exchanges
+    in sub-groups of more than one rank add their buffers, and the context before and after.
     """
-    shape = setting.shape
-    query = shape.query_size if _is_grouped(shape) or shape.rotary else _projected(shape)
-    tables = 4 * shape.head_dim if shape.rotary else 0
-    kept = query + shape.key_value_size + shape.query_size + tables
+    shape, exchanged = setting.shape, degree > 1
+    query = shape.query_size if shape.rotary or _is_scattered(shape, degree) else _projected(shape)
+    tables = 4 * shape.head_dim * degree if shape.rotary else 0
+    kept = query + shape.key_value_size + shape.query_size * (1 + exchanged) + tables
     in_flight = setting.elements(2 * shape.key_value_size) + setting.precise(3 * shape.key_value_size)
     accumulators = setting.precise(3 * shape.query_size)
-    buffers = setting.elements(2 * shape.hidden_size + 2 * _projected(shape))
+    buffers = setting.elements(
+        2 * shape.hidden_size + (2 + exchanged) * _projected(shape) + 2 * exchanged * shape.query_size
+    )
     workspace = setting.whole_weights(shape.attention_weights) + in_flight + accumulators + buffers
     return Held(setting.norm() + setting.elements(kept) + _log_sum_exp(setting), workspace)
+
+
+def _upipe(setting: Setting) -> Held:
+    """Norm and context; in the workspace a sum in accumulators, a product on its way there, and some chunks of heads.
+
+    At the worst moment five chunks' buffers, each of q, k, v and the context's gradient: one that is attended and two
+    on each way, or being filled; and where q and k are rotated, as much again for those of one chunk.
+    """
+    shape = _with_copies(setting)
+    num_chunks = upipe_chunks(setting.shape, setting.group_size)
+    with_own_keys = min(num_chunks, shape.num_query_groups // setting.group_size)
+    of_a_chunk = 2 * shape.query_size / num_chunks + shape.key_value_size / with_own_keys
+    rotated = 4 * (shape.query_size / num_chunks + shape.key_value_size / 2 / with_own_keys) if shape.rotary else 0
+    tables = 4 * shape.head_dim * setting.group_size if shape.rotary else 0
+    chunks = setting.elements(5 * of_a_chunk + rotated + tables)
+    sums = setting.precise(shape.hidden_size) + setting.elements(shape.hidden_size)
+    saved = setting.norm() + setting.elements(shape.query_size) + _log_sum_exp(setting)
+    return Held(saved, setting.whole_weights(setting.shape.attention_weights) + sums + chunks)
+
+
+def _metp(setting: Setting) -> Held:
+    """Norm, whose output is kept in zigzag order, and context; in the workspace one head group's share of `ring`'s.
+
+    Besides that share: the sum in accumulators, a product on its way there, and the output's gradient.
+    """
+    shape = setting.shape
+    saved = setting.norm() + setting.elements(shape.query_size) + _log_sum_exp(setting)
+    rotated = shape.query_size + shape.key_value_size / 2 if shape.rotary else 0
+    of_all_groups = setting.elements(_projected(shape) + shape.query_size + rotated + 4 * shape.key_value_size)
+    of_all_groups += setting.precise(3 * shape.key_value_size + 3 * shape.query_size)
+    tables = setting.elements(4 * shape.head_dim if shape.rotary else 0)
+    return Held(saved, of_all_groups / setting.group_size + tables + _streamed(setting, shape.attention_weights))
 
 
 def _tp_sp_mlp(setting: Setting) -> Held:
@@ -159,8 +215,38 @@ def _gathered_mlp(setting: Setting) -> Held:
     return Held(saved, whole_weights + setting.elements(_activation_gradients(setting.shape)))
 
 
-ATTENTION: dict[str, Callable[[Setting], Held]] = {"tp_sp": _tp_sp_attention, "ulysses": _ulysses, "ring": _ring}
-MLP: dict[str, Callable[[Setting], Held]] = {"tp_sp": _tp_sp_mlp, "gathered": _gathered_mlp}
+def _streamed_mlp(setting: Setting) -> Held:
+    """Norm only; in the workspace one owner's share of what `gathered` keeps and of its gradients."""
+    shape = setting.shape
+    of_all_owners = setting.elements(_activation_kept(shape) + _activation_gradients(shape))
+    return Held(setting.norm(), of_all_owners / setting.group_size + _streamed(setting, shape.mlp_weights))
+
+
+ATTENTION: dict[str, Callable[[Setting], Held]] = {
+    "tp_sp": _tp_sp_attention,
+    "ulysses": _ulysses,
+    "ring": _ring,
+    "usp": _usp,
+    "upipe": _upipe,
+    "metp": _metp,
+}
+MLP: dict[str, Callable[[Setting], Held]] = {
+    "tp_sp": _tp_sp_mlp,
+    "gathered": _gathered_mlp,
+    "streamed": _streamed_mlp,
+}
+
+
+def _streamed(setting: Setting, num_weights: int) -> Polynomial:
+    """Workspace of a sum over owners: their weights, the sum, a product or the rounded sum, two gradients under way."""
+    hidden = setting.shape.hidden_size
+    return setting.streamed_weights(num_weights) + setting.precise(hidden) + setting.elements(3 * hidden)
+
+
+def _with_copies(setting: Setting) -> ModelShape:
+    """The shape with a key/value head for each rank, where they are fewer."""
+    shape = setting.shape
+    return replace(shape, num_query_groups=max(shape.num_query_groups, setting.group_size))
 
 
 def _projected(shape: ModelShape) -> int:
@@ -177,6 +263,11 @@ def _rotated(shape: ModelShape, group_size: int) -> float:
 
 def _is_grouped(shape: ModelShape) -> bool:
     return shape.num_query_groups < shape.num_attention_heads
+
+
+def _is_scattered(shape: ModelShape, num_peers: int) -> bool:
+    """Whether a rank's query heads lie between keys and values of several key/value heads, and so are copied out."""
+    return _is_grouped(shape) and shape.num_query_groups > num_peers
 
 
 def _log_sum_exp(setting: Setting) -> Polynomial:

@@ -18,6 +18,7 @@ from paradyse_megatron.layouts.padding import positive_whole
 from paradyse_megatron.planner.cost import Cost, HeadCost
 from paradyse_megatron.planner.jsonfile import Json, check_keys, read_object, write_object
 from paradyse_megatron.planner.option import Option
+from paradyse_megatron.planner.plan import HEADS
 
 SCHEMA = 1
 LONGEST = 4_194_304
@@ -51,7 +52,8 @@ class CostModel:
         micro_batch_size: sequences in a micro-batch, b.
         source: where the numbers come from, in words.
         costs: by canonical option text.
-        head: of output projection and loss.
+        head: of output projection and loss for all tokens at once.
+        chunked_head: of the same for chunk after chunk of tokens; None when not known.
     """
 
     shape: ModelShape
@@ -60,6 +62,12 @@ class CostModel:
     source: str
     costs: Mapping[str, OptionCosts]
     head: HeadCosts
+    chunked_head: HeadCosts | None = None
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Ways to compute the loss head that have costs."""
+        return HEADS[:1] if self.chunked_head is None else HEADS
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -92,10 +100,13 @@ class CostModel:
             math.ceil(found.workspace_bytes(tokens)),
         )
 
-    def predict_head(self, seq_length: SupportsIndex) -> HeadCost:
-        """Cost of output projection and loss for one micro-batch; ValueError as `predict`."""
+    def predict_head(self, seq_length: SupportsIndex, head: str = "whole") -> HeadCost:
+        """Cost of output projection and loss for one micro-batch; `head` is one of `heads`. ValueError as `predict`."""
+        found = self.head if head == "whole" else self.chunked_head
+        if head not in HEADS or found is None:
+            raise ValueError(f"The cost model has no costs of the head {head!r}; it knows {', '.join(self.heads)}.")
         tokens = positive_whole(seq_length, "The sequence length", "token")
-        return HeadCost(self.head.milliseconds(tokens), math.ceil(self.head.saved_bytes(tokens)))
+        return HeadCost(found.milliseconds(tokens), math.ceil(found.saved_bytes(tokens)))
 
     def require_match(self, shape: ModelShape, group_size: int, micro_batch_size: int | None = None) -> None:
         """Raise a ValueError that says in what the running model differs from the one the costs are of.
@@ -119,6 +130,8 @@ class CostModel:
         content = asdict(self)
         content["model"] = content.pop("shape")
         content["options"] = content.pop("costs")
+        if self.chunked_head is None:
+            del content["chunked_head"]
         write_object(path, SCHEMA, content)
 
     @classmethod
@@ -130,7 +143,9 @@ class CostModel:
         """
         found = read_object(path, "cost model", SCHEMA)
         where = f"Cost model {path}"
-        check_keys(found, {"model", "group_size", "micro_batch_size", "source", "options", "head"}, set(), where)
+        required = {"model", "group_size", "micro_batch_size", "source", "options", "head"}
+        check_keys(found, required, {"chunked_head"}, where)
+        chunked = found.get("chunked_head")
         return cls(
             shape=from_mapping(ModelShape, found["model"], f"{where}, 'model',"),
             group_size=_whole(found, "group_size", where),
@@ -138,6 +153,7 @@ class CostModel:
             source=_text(found, "source", where),
             costs=_option_costs(found["options"], where),
             head=_costs(HeadCosts, found["head"], f"{where}, 'head',"),
+            chunked_head=None if chunked is None else _costs(HeadCosts, chunked, f"{where}, 'chunked_head',"),
         )
 
 

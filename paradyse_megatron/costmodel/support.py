@@ -21,6 +21,8 @@ def excluded_reason(option: Option, shape: ModelShape, group_size: int) -> str |
         return f"an MLP of {shape.ffn_hidden_size} columns cannot be cut evenly for {group_size} ranks"
     if groups % group_size and group_size % groups:
         return f"{groups} key/value heads can be neither dealt evenly to {group_size} ranks nor each shared by as many"
-    if option.attention == "ulysses" and groups % group_size:
-        return f"ulysses cannot deal {groups} key/value heads evenly to {group_size} ranks"
+    if (heads + 2 * groups) * shape.head_dim % group_size:
+        return f"{heads} query heads and {groups} key/value heads have no even number of rows for {group_size} ranks"
+    if option.attention == "metp" and groups % group_size:
+        return f"{option.attention} cannot deal {groups} key/value heads evenly to {group_size} ranks"
     return None

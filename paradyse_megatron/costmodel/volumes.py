@@ -14,10 +14,13 @@ TP+SP and Ulysses with gathered weights send the same, forward and backward, whe
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.layouts.heads import HeadDealing, num_head_chunks
+from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.layouts.zigzag import num_chunks_sent
 from paradyse_megatron.planner.option import Option
 
@@ -58,6 +61,13 @@ def tp_sp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1)
     return Sent(2 * hidden, 3 * hidden, 2, 3) if group_size > 1 else Sent()
 
 
+def tp_sp_attention(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+    """Attention of `tp_sp`; where ranks share key/value heads, Megatron also gathers q, k, v, (a + 2g) d t b (P-1)."""
+    shared = shape.num_query_groups < group_size
+    gathered = (shape.query_size + shape.key_value_size) * local_tokens * batch * (group_size - 1) * shared
+    return tp_sp(shape, group_size, local_tokens, batch) + Sent(gathered, gathered, int(shared), int(shared))
+
+
 def gathered_weights(num_weights: int, num_biases: int, group_size: int) -> Sent:
     """Two matrices and a bias (or none) gathered for a use and let go, W (P-1)/P; backward needs the bias no more."""
     if group_size == 1:
@@ -78,11 +88,73 @@ def gathered_mlp(shape: ModelShape, group_size: int, local_tokens: int, batch: i
 
 
 def ulysses(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
-    """Attention `ulysses`: weights, and (2a + 2g) d t b (P-1)/P for q, k, v there and the output back."""
+    """Attention `ulysses`: weights, and exchanges there and back."""
     weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
-    of_a_token = 2 * shape.query_size + shape.key_value_size
-    exchanged = of_a_token * local_tokens * batch * (group_size - 1) // group_size
-    return weights + Sent(exchanged, exchanged, 2, 2) if group_size > 1 else Sent()
+    return weights + exchanges(shape, group_size, local_tokens, batch)
+
+
+def exchanges(shape: ModelShape, num_peers: int, local_tokens: int, batch: int = 1) -> Sent:
+    """q, k, v to all tokens of own heads and the output back, (2a + 2g') d t b (u-1)/u among u peers.
+
+    With g' = max(g, u) key/value heads, as peers that share one get a copy each.
+    """
+    if num_peers == 1:
+        return Sent()
+    of_a_token = 2 * (shape.num_attention_heads + max(shape.num_query_groups, num_peers)) * shape.head_dim
+    exchanged = of_a_token * local_tokens * batch * (num_peers - 1) // num_peers
+    return Sent(exchanged, exchanged, 2, 2)
+
+
+def upipe(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+    """Attention `upipe`: weights as `ulysses`, but the bias in backward again; chunk by chunk the same exchanges.
+
+    Backward exchanges twice the forward: q, k, v again and the output's gradient, then gradients of q, k, v and the
+    output.
+    """
+    if group_size == 1:
+        return Sent()
+    bias = _qkv_biases(shape) * (group_size - 1) // group_size
+    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
+    return (
+        weights
+        + Sent(backward=bias, backward_calls=int(bias > 0))
+        + upipe_exchanges(shape, group_size, local_tokens, batch)
+    )
+
+
+def upipe_exchanges(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+    """Two exchanges a chunk, each way."""
+    once = exchanges(shape, group_size, local_tokens, batch)
+    calls = 2 * upipe_chunks(shape, group_size)
+    return Sent(once.forward, 2 * once.forward, calls, calls)
+
+
+def upipe_chunks(shape: ModelShape, group_size: int) -> int:
+    """The number of chunks that `upipe` makes by default."""
+    dealing = HeadDealing(shape.num_attention_heads, shape.num_query_groups, group_size)
+    return num_head_chunks(dealing, "fewest_bytes")
+
+
+def upipe_hidden(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+    """Of these exchanges those that run beside the attention of another chunk: all but the first and the last."""
+    all_of_them, num_chunks = upipe_exchanges(shape, group_size, local_tokens, batch), upipe_chunks(shape, group_size)
+    return Sent(*(count * (num_chunks - 1) // num_chunks for count in dataclasses.astuple(all_of_them)))
+
+
+def usp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, rank: int | None = None) -> Sent:
+    """Attention `usp`: weights, exchanges in sub-groups of u, K/V round rings of P/u, the hidden state to zigzag."""
+    if group_size == 1:
+        return Sent()
+    degree = ulysses_degree(group_size, shape.num_query_groups)
+    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
+    inside = exchanges(shape, degree, local_tokens, batch)
+    across = usp_hops(shape, group_size, local_tokens, batch)
+    return weights + inside + across + zigzag_exchanges(shape, group_size, local_tokens, batch, rank, degree)
+
+
+def usp_hops(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+    """As `ring_hops` in a ring of P/u: u times the tokens and 1/u of the key/value heads."""
+    return ring_hops(shape, group_size // ulysses_degree(group_size, shape.num_query_groups), local_tokens, batch)
 
 
 def ring(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, rank: int | None = None) -> Sent:
@@ -105,22 +177,66 @@ def ring_hops(shape: ModelShape, group_size: int, local_tokens: int, batch: int 
     return Sent(blocks, 2 * blocks, hops, 2 * hops)
 
 
+def streamed_weights(num_weights: int, num_tensors: int, group_size: int) -> Sent:
+    """Shards broadcast owner after owner, W (P-1)/P; backward needs all of them again, and reduces their gradients."""
+    if group_size == 1:
+        return Sent()
+    sent, calls = num_weights * (group_size - 1) // group_size, num_tensors * group_size
+    return Sent(sent, 2 * sent, calls, 2 * calls)
+
+
+def streamed_mlp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+    """MLP `streamed`: both matrices, and the first one's bias."""
+    return streamed_weights(shape.mlp_weights, 2 + shape.add_bias, group_size)
+
+
+def metp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, rank: int | None = None) -> Sent:
+    """Attention `metp`: streamed weights, and otherwise what `ring` sends; `rank` as there."""
+    if group_size == 1:
+        return Sent()
+    weights = streamed_weights(shape.attention_weights, 2 + shape.add_bias, group_size)
+    hops = metp_hops(shape, group_size, local_tokens, batch)
+    return weights + hops + zigzag_exchanges(shape, group_size, local_tokens, batch, rank)
+
+
+def metp_hops(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+    """As many elements as `ring_hops`, in one round a head group, of which there are P."""
+    whole = ring_hops(shape, group_size, local_tokens, batch)
+    return Sent(whole.forward, whole.backward, group_size * whole.forward_calls, group_size * whole.backward_calls)
+
+
 def zigzag_exchanges(
-    shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, rank: int | None = None
+    shape: ModelShape,
+    group_size: int,
+    local_tokens: int,
+    batch: int = 1,
+    rank: int | None = None,
+    subgroup_size: int = 1,
 ) -> Sent:
     """The hidden state to zigzag order and back: 2 t b h times the share of the rank's chunks that belong elsewhere."""
+    if subgroup_size == group_size:
+        return Sent()
     ranks = range(group_size) if rank is None else [rank]
-    num_chunks = max(num_chunks_sent(each, group_size) for each in ranks)
+    num_chunks = max(num_chunks_sent(each, group_size, subgroup_size) for each in ranks)
     sent = 2 * num_chunks * (local_tokens // 2) * batch * shape.hidden_size
     return Sent(sent, sent, 2, 2)
 
 
-ATTENTION: dict[str, Callable[..., Sent]] = {"tp_sp": tp_sp, "ulysses": ulysses, "ring": ring}
-MLP: dict[str, Callable[..., Sent]] = {"tp_sp": tp_sp, "gathered": gathered_mlp}
+ATTENTION: dict[str, Callable[..., Sent]] = {
+    "tp_sp": tp_sp_attention,
+    "ulysses": ulysses,
+    "ring": ring,
+    "usp": usp,
+    "upipe": upipe,
+    "metp": metp,
+}
+MLP: dict[str, Callable[..., Sent]] = {"tp_sp": tp_sp, "gathered": gathered_mlp, "streamed": streamed_mlp}
+HIDDEN: dict[str, Callable[..., Sent]] = {"ring": ring_hops, "usp": usp_hops, "upipe": upipe_hidden, "metp": metp_hops}
+"""What travels beside compute: each hop of a ring beside a block's attention, an exchange beside another chunk's."""
 
 
 def layer(option: Option, shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
-    """What one layer sends under `option`; for `ring`, on the rank that sends most."""
+    """What one layer sends under `option`; for `ring`, `usp` and `metp`, on the rank that sends most."""
     attention = ATTENTION[option.attention](shape, group_size, local_tokens, batch)
     sent = attention + MLP[option.mlp](shape, group_size, local_tokens, batch)
     return sent.recomputed() if option.recompute == "full" else sent

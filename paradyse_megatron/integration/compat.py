@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import inspect
+import logging
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
+logger = logging.getLogger(__name__)
 OLDEST, TOO_NEW = (0, 17), (0, 21)
 """megatron-core versions [OLDEST, TOO_NEW) are supported. 0.16 lacks megatron.training in its wheel."""
 
@@ -33,6 +37,25 @@ def has_transformer_engine() -> bool:
     return True
 
 
+@functools.cache
+def has_output_processor(model_class: Any = None) -> bool:
+    """Whether a model (by default `GPTModel`) lets us compute its output layer and loss.
+
+    `GPTModel` does from 0.18 on, `HybridModel` not yet in 0.19. Without, the loss head is whole, whatever the length.
+    """
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    model_class = model_class or GPTModel
+    found = "output_processor" in inspect.signature(model_class.forward).parameters
+    if not found:
+        logger.warning(
+            "%s of this Megatron computes all logits at once, however long the sequence: chunks need GPTModel of "
+            "megatron-core 0.18 or later.",
+            model_class.__name__,
+        )
+    return found
+
+
 def parse_arguments(
     extra_arguments: Callable[[argparse.ArgumentParser], argparse.ArgumentParser],
     prepare: Callable[[argparse.Namespace], None],
@@ -56,6 +79,19 @@ def parse_arguments(
     args.variable_seq_lengths = args.pipeline_model_parallel_size > 1
     set_global_variables(args)
     return args
+
+
+def model_config(args: argparse.Namespace) -> Any:
+    """Megatron's configuration of the GPT. Raises ValueError when the layers of --spec cannot be imported.
+
+    Megatron (0.19) logs that, and goes on with layers of its own.
+    """
+    from megatron.training.argument_utils import gpt_config_from_args
+
+    config = gpt_config_from_args(args)
+    if config.transformer_layer_spec is None:
+        raise ValueError(f"The layers of --spec {' '.join(args.spec)} cannot be imported; the log says why.")
+    return config
 
 
 def separate_shape_exchanges() -> None:

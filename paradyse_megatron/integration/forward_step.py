@@ -12,8 +12,10 @@ from megatron.core.utils import get_attr_wrapped_model
 from megatron.training import get_args, get_timers
 from torch import Tensor
 
-from paradyse_megatron.integration.compat import count_real_tokens
+from paradyse_megatron.integration.compat import count_real_tokens, has_output_processor
 from paradyse_megatron.integration.session import Session
+from paradyse_megatron.layers.loss_head import planned_loss
+from paradyse_megatron.runtime.controller import Controller
 
 Batch = dict[str, Tensor]
 
@@ -30,7 +32,8 @@ def forward_step(session: Session, data_iterator: Iterator[Batch], model: Any) -
     controller = session.controller_of(model)
     controller.announce(int(on_host["seq_lengths"].max()))
     session.log_progress()
-    losses = model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"])
+    head = _head_arguments(model, controller)
+    losses = model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"], **head)
     return losses, partial(loss_function, batch["loss_mask"], controller.loss if model.training else None)
 
 
@@ -48,6 +51,14 @@ def loss_function(
     if record is not None:
         record(loss, num_tokens)
     return loss, num_tokens, {"lm loss": torch.cat([loss.detach().clone().view(1), num_tokens.view(1)])}
+
+
+def _head_arguments(model: Any, controller: Controller) -> dict[str, Any]:
+    """Let the loss head follow the plan, which the controller knows when the head's turn comes."""
+    model_class: Any = type(get_attr_wrapped_model(model, "decoder", return_model_obj=True))
+    if not (get_args().dynamic_parallel and has_output_processor(model_class)):
+        return {}
+    return {"output_processor": planned_loss, "output_processor_context": controller.head}
 
 
 def _to_device(batch: Batch) -> Batch:

@@ -45,8 +45,6 @@ def settle() -> tuple[argparse.Namespace, Any, Session]:
 
     Returns Megatron's arguments, its model configuration, and the session.
     """
-    from megatron.training.argument_utils import gpt_config_from_args
-
     from paradyse_megatron.data.provider import open_parts
     from paradyse_megatron.integration import compat
     from paradyse_megatron.integration.arguments import add_arguments, prepare
@@ -55,7 +53,7 @@ def settle() -> tuple[argparse.Namespace, Any, Session]:
 
     args = compat.parse_arguments(add_arguments, prepare, {"tokenizer_type": "NullTokenizer"})
     open_parts(args)
-    model_config = gpt_config_from_args(args)
+    model_config = compat.model_config(args)
     return args, model_config, Session(args, make_decider(args, model_config.transformer))
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from paradyse_megatron.costmodel import head_bytes
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.arguments import chosen_options
+from paradyse_megatron.integration.compat import has_output_processor
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.layers.support import check_supported, unsupported_reason
 from paradyse_megatron.planner.option import Option, all_options
@@ -56,7 +58,7 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
     if args.paradyse_plan != "auto":
         plan = read_plan(args.paradyse_plan, args.num_layers)
         check_supported(list(plan.layer_options), config)
-        return FixedPlan(plan, ranks)
+        return FixedPlan(plan, ranks, _longest_whole_head(args, plan))
     shape = model_shape(args)
     cost_model = find_cost_model(args, shape)
     cost_model.require_match(shape, ranks, args.micro_batch_size)
@@ -70,6 +72,7 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
         hysteresis=args.paradyse_hysteresis,
         microbatches_in_flight=_microbatches_in_flight(args),
         static_bytes=static_bytes,
+        chunked_head=has_output_processor(),
     )
     return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes)
 
@@ -80,6 +83,19 @@ def read_plan(text: str, num_layers: int) -> Plan:
         return Plan.from_file(text, num_layers) if Path(text).is_file() else Plan.parse(text, num_layers)
     except ValueError as error:
         raise ValueError(f"--paradyse-plan: {error}") from error
+
+
+def _longest_whole_head(args: argparse.Namespace, plan: Plan) -> int | None:
+    """See `FixedPlan`. Raises ValueError where this Megatron cannot do what the plan asks for."""
+    if has_output_processor():
+        num_words = args.padded_vocab_size or args.vocab_size
+        return head_bytes.longest_whole(-(-num_words // args.tensor_model_parallel_size), args.micro_batch_size)
+    if plan.head != "whole":
+        raise ValueError(
+            f"--paradyse-plan '{plan}' asks for a {plan.head} loss head, which needs megatron-core 0.18 or later. "
+            "Install one, or leave 'head' out of the plan."
+        )
+    return None
 
 
 @functools.lru_cache(maxsize=1)

@@ -58,6 +58,12 @@ def planned_option(layer_number: int) -> Option:
     return plan.layer_options[layer_number - 1]
 
 
+def planned_head() -> str:
+    """How to compute the loss head under the current plan; Megatron's own way without a plan."""
+    plan = _plan.get()
+    return "whole" if plan is None else plan.head
+
+
 @contextmanager
 def layer_scope(call: LayerCall) -> Iterator[None]:
     """Hands `call` down for the duration of one forward call."""

@@ -17,15 +17,29 @@ from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geo
 from paradyse_megatron.strategies.attention.metp import metp_attention
 from paradyse_megatron.strategies.attention.ring import ring_attention
 from paradyse_megatron.strategies.attention.ulysses import ulysses_attention
+from paradyse_megatron.strategies.attention.upipe import upipe_attention
+from paradyse_megatron.strategies.attention.usp import usp_attention
 
-ATTENTION: dict[str, Callable[..., Tensor]] = {"ulysses": ulysses_attention, "ring": ring_attention, "metp": metp_attention}
+ATTENTION: dict[str, Callable[..., Tensor]] = {
+    "ulysses": ulysses_attention,
+    "ring": ring_attention,
+    "usp": usp_attention,
+    "upipe": upipe_attention,
+    "metp": metp_attention,
+}
 
 
 class DynamicSelfAttention(SelfAttention):
     """Same parameters, names and attributes as `SelfAttention`; `tp_sp` is its own forward, untouched."""
 
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None, *args: Any,
-                rotary_pos_emb: Any = None, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        *args: Any,
+        rotary_pos_emb: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
         """Hidden states [s/P, b, h] to [s/P, b, h] and the output bias, which the layer adds."""
         call = current_call()
         strategy = ATTENTION.get(call.option.attention)
@@ -41,8 +55,12 @@ class DynamicSelfAttention(SelfAttention):
     def _geometry(self) -> Geometry:
         head_dim = self.hidden_size_per_attention_head
         scale = self.config.softmax_scale
-        return Geometry(self.config.num_attention_heads, self.config.num_query_groups, head_dim,
-                        head_dim**-0.5 if scale is None else scale)
+        return Geometry(
+            self.config.num_attention_heads,
+            self.config.num_query_groups,
+            head_dim,
+            head_dim**-0.5 if scale is None else scale,
+        )
 
     def _prepare_heads(self, rotary_pos_emb: Any) -> HeadPreparation:
         """q/k norms, then rotary embedding by the tokens' own positions; the table covers the whole sequence."""
@@ -53,8 +71,13 @@ class DynamicSelfAttention(SelfAttention):
         def rotate(heads: Tensor, table: Tensor | None, positions: slice | Tensor) -> Tensor:
             if table is None:
                 return heads
-            return apply_rotary_pos_emb(heads, table[positions], config=self.config,
-                                        mscale=self._yarn_concentration_factor, cp_group=self.pg_collection.cp)
+            return apply_rotary_pos_emb(
+                heads,
+                table[positions],
+                config=self.config,
+                mscale=self._yarn_concentration_factor,
+                cp_group=self.pg_collection.cp,
+            )
 
         def prepare(query: Tensor, key: Tensor, positions: slice | Tensor) -> tuple[Tensor, Tensor]:
             query = query if self.q_layernorm is None else self.q_layernorm(query)
@@ -69,12 +92,16 @@ class DynamicSelfAttention(SelfAttention):
         name = current_call().option.attention
         if args or any(value is not None for value in kwargs.values()):
             given = [key for key, value in kwargs.items() if value is not None] or ["positional arguments"]
-            raise ValueError(f"The strategy '{name}' computes plain causal training attention, but was given "
-                             f"{', '.join(given)}. Use tp_sp for this layer.")
+            raise ValueError(
+                f"The strategy '{name}' computes plain causal training attention, but was given "
+                f"{', '.join(given)}. Use tp_sp for this layer."
+            )
         if self.attn_mask_type != AttnMaskType.causal or not _is_causal(attention_mask):
-            raise ValueError(f"The strategy '{name}' knows the causal mask only, but this layer has mask type "
-                             f"'{self.attn_mask_type.name}' or an attention mask of its own. Use tp_sp for this layer, "
-                             "or do not create masks (--no-create-attention-mask-in-dataloader).")
+            raise ValueError(
+                f"The strategy '{name}' knows the causal mask only, but this layer has mask type "
+                f"'{self.attn_mask_type.name}' or an attention mask of its own. Use tp_sp for this layer, "
+                "or do not create masks (--no-create-attention-mask-in-dataloader)."
+            )
 
 
 def _is_causal(attention_mask: Tensor | None) -> bool:

@@ -4,10 +4,16 @@ The sequence is cut into 2P equal chunks of s/(2P) tokens. In *contiguous* order
 *zigzag* order rank i holds chunks i and 2P-1-i, in that order, which gives every rank the same causal attention work
 (the zigzag order of ring-flash-attention and of Megatron's context parallelism).
 
+With sub-groups (`layouts.subgroups`) each of the P/u sub-groups of u ranks takes the part that a rank has above:
+sub-group j holds the u chunks from j u on and the u chunks from (2 P/u - 1 - j) u on, two consecutive ones of these 2u
+a rank. So after an all-to-all inside the sub-group its tokens are in zigzag order over P/u places. With u = P nothing
+moves.
+
 Why the receiver needs no permutation: an all-to-all lays what it received in ascending order of source rank. Zigzag
 rank i receives chunk i from rank i // 2 and chunk 2P-1-i from rank (2P-1-i) // 2. As i < 2P-1-i, the first source is
 not after the second; when they are the same rank (P odd, i = P-1, chunks P-1 and P), that rank sends them in
-ascending order, since sorting by destination is stable. So the receiver always finds chunk i, then chunk 2P-1-i.
+ascending order, since sorting by destination is stable. So the receiver always finds chunk i, then chunk 2P-1-i. With
+sub-groups likewise, as a rank's first chunk still comes before its second.
 """
 
 from __future__ import annotations
@@ -47,10 +53,10 @@ class ZigzagExchange:
         return ZigzagExchange(self.receive_order, self.recv_chunks_per_rank, self.send_chunks_per_rank, self.send_order)
 
 
-def to_zigzag_exchange(rank: int, group_size: int) -> ZigzagExchange:
+def to_zigzag_exchange(rank: int, group_size: int, subgroup_size: int = 1) -> ZigzagExchange:
     """The exchange of `rank` from contiguous to zigzag order; `.inverse()` goes back."""
-    destinations = [zigzag_owner(chunk, group_size) for chunk in contiguous_chunks(rank, group_size)]
-    sources = [chunk // 2 for chunk in zigzag_chunks(rank, group_size)]
+    destinations = [zigzag_owner(chunk, group_size, subgroup_size) for chunk in contiguous_chunks(rank, group_size)]
+    sources = [chunk // 2 for chunk in zigzag_chunks(rank, group_size, subgroup_size)]
     return ZigzagExchange(
         send_order=(0, 1) if destinations[0] <= destinations[1] else (1, 0),
         send_chunks_per_rank=tuple(destinations.count(peer) for peer in range(group_size)),
@@ -65,20 +71,29 @@ def contiguous_chunks(rank: int, group_size: int) -> ChunkPair:
     return 2 * rank, 2 * rank + 1
 
 
-def zigzag_chunks(rank: int, group_size: int) -> ChunkPair:
+def zigzag_chunks(rank: int, group_size: int, subgroup_size: int = 1) -> ChunkPair:
     """The chunks that `rank` holds in zigzag order."""
     _check_rank(rank, group_size)
-    return rank, 2 * group_size - 1 - rank
+    place, member = divmod(rank, subgroup_size)
+    first = place * subgroup_size
+    of_subgroup = [
+        *range(first, first + subgroup_size),
+        *range(2 * group_size - first - subgroup_size, 2 * group_size - first),
+    ]
+    return of_subgroup[2 * member], of_subgroup[2 * member + 1]
 
 
-def zigzag_owner(chunk: int, group_size: int) -> int:
+def zigzag_owner(chunk: int, group_size: int, subgroup_size: int = 1) -> int:
     """The rank that holds `chunk` in zigzag order."""
-    return min(chunk, 2 * group_size - 1 - chunk)
+    run, within = divmod(chunk, subgroup_size)
+    last_run = 2 * group_size // subgroup_size - 1
+    place, is_second_run = min(run, last_run - run), run > last_run - run
+    return place * subgroup_size + (within + is_second_run * subgroup_size) // 2
 
 
-def num_chunks_sent(rank: int, group_size: int) -> int:
+def num_chunks_sent(rank: int, group_size: int, subgroup_size: int = 1) -> int:
     """How many of its two chunks `rank` sends to other ranks when it goes to zigzag order (as many come back)."""
-    counts = to_zigzag_exchange(rank, group_size).send_chunks_per_rank
+    counts = to_zigzag_exchange(rank, group_size, subgroup_size).send_chunks_per_rank
     return sum(counts) - counts[rank]
 
 

@@ -35,7 +35,11 @@ class HeadCost:
 
 
 class CostSource(Protocol):
-    """A cost model, as far as the planner is concerned."""
+    """A cost model, as far as the planner is concerned.
+
+    One that also knows the chunked loss head has a property `heads`, ("whole", "chunked"), and takes either as a second
+    argument of `predict_head`; without that property the planner plans for the whole head only.
+    """
 
     @property
     def group_size(self) -> int:

@@ -27,8 +27,8 @@ NAMES = {
 """Every name of the grammar, by part."""
 
 IMPLEMENTED = {
-    "attention": ("tp_sp", "ulysses", "ring"),
-    "mlp": ("tp_sp", "gathered"),
+    "attention": ("tp_sp", "ulysses", "ring", "usp", "upipe", "metp"),
+    "mlp": ("tp_sp", "gathered", "streamed"),
     "recompute": ("none", "full"),
 }
 """Those that this version can run. Adding a strategy to the library adds its name here, and nowhere else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -13,12 +14,16 @@ from paradyse_megatron.planner.jsonfile import check_keys, read_object, write_ob
 from paradyse_megatron.planner.option import Option
 
 SCHEMA = 1
+HEADS = ("whole", "chunked")
+"""Ways to compute output projection and loss: all tokens at once (Megatron's own), or chunk of tokens after chunk."""
+
+_CHUNKED = ";head=chunked"
 _RUN = re.compile(r"(?P<option>[^*]+?)\s*(\*\s*(?P<count>[0-9]{1,9}))?")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One option for each layer, first layer first.
+    """One option for each layer, first layer first, and how the loss head after them is computed.
 
     What was predicted for it is a note, not part of what it is: two plans of the same options are equal.
 
@@ -27,29 +32,34 @@ class Plan:
         predicted_ms: milliseconds of forward and backward of all layers and the loss head, or None when unknown.
         predicted_bytes: peak of memory in bytes on one rank, or None when unknown.
         fits: whether that peak is within the memory budget, or None when unknown.
+        head: one of `HEADS`; the text names it only where it is not "whole", after the layers: `ring;head=chunked`.
     """
 
     layer_options: tuple[Option, ...]
     predicted_ms: float | None = field(default=None, compare=False)
     predicted_bytes: int | None = field(default=None, compare=False)
     fits: bool | None = field(default=None, compare=False)
+    head: str = "whole"
 
     def __post_init__(self) -> None:
         if not self.layer_options:
             raise ValueError("A plan needs at least one layer.")
+        if self.head not in HEADS:
+            raise ValueError(f"A plan's head is one of {', '.join(HEADS)}, but this one's is {self.head!r}.")
 
     @classmethod
     def parse(cls, text: str, num_layers: int) -> Plan:
         """Read a list such as `tp_sp*4,ulysses/tp_sp*2,ring+full*2`, or one option for all layers.
 
-        In a list, an option without a count stands for one layer.
+        In a list, an option without a count stands for one layer. After the layers `;head=chunked` may follow.
 
         Raises:
             ValueError: malformed, an option that does not exist, or counts that do not add up to `num_layers`.
         """
-        items = text.split(",")
-        if len(items) == 1 and "*" not in text:
-            return cls((Option.parse(text),) * num_layers)
+        layers, head = _split_head(text)
+        items = layers.split(",")
+        if len(items) == 1 and "*" not in layers:
+            return cls((Option.parse(layers),) * num_layers, head=head)
         runs = [_parse_run(item.strip(), text) for item in items]
         total = sum(count for _, count in runs)
         if total != num_layers:
@@ -57,7 +67,7 @@ class Plan:
                 f"The plan {text!r} is for {total} layers, but the model has {num_layers}; "
                 f"change the counts, or name one option without a count for all layers."
             )
-        return cls(tuple(option for option, count in runs for _ in range(count)))
+        return cls(tuple(option for option, count in runs for _ in range(count)), head=head)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], num_layers: int) -> Plan:
@@ -73,7 +83,7 @@ class Plan:
             raise ValueError(f"{where} has under 'plan' {found['plan']!r}, which must be such as 'tp_sp*2,ring*2'.")
         notes = {name: _checked_note(found.get(name), name, where) for name in _NOTES}
         try:
-            return cls(cls.parse(found["plan"], num_layers).layer_options, **notes)
+            return dataclasses.replace(cls.parse(found["plan"], num_layers), **notes)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
 
@@ -88,7 +98,7 @@ class Plan:
         return tuple(str(option) for option in self.layer_options)
 
     def digest(self) -> str:
-        """16 hexadecimal digits that are the same on every rank, machine and version for the same options and depth."""
+        """16 hexadecimal digits, the same on every rank, machine and version for the same options, depth and head."""
         return hashlib.sha256(self._listed().encode()).hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -97,15 +107,26 @@ class Plan:
 
     def __str__(self) -> str:
         options = set(self.layer_options)
-        return str(self.layer_options[0]) if len(options) == 1 else self._listed()
+        return f"{self.layer_options[0]}{self._head_text()}" if len(options) == 1 else self._listed()
 
     def _listed(self) -> str:
         """The text with counts also for a uniform plan, so that it says how many layers there are."""
         runs = itertools.groupby(self.layer_options)
-        return ",".join(f"{option}*{len(tuple(run))}" for option, run in runs)
+        return ",".join(f"{option}*{len(tuple(run))}" for option, run in runs) + self._head_text()
+
+    def _head_text(self) -> str:
+        return _CHUNKED if self.head == "chunked" else ""
 
 
 _NOTES: dict[str, Any] = {"predicted_ms": (float, int), "predicted_bytes": (int,), "fits": (bool,)}
+
+
+def _split_head(text: str) -> tuple[str, str]:
+    """The text of the layers, and the head."""
+    layers, semicolon, rest = text.partition(";")
+    if semicolon and ";" + "".join(rest.split()) != _CHUNKED:
+        raise ValueError(f"The plan {text!r} has {rest!r} after its layers, where only 'head=chunked' may stand.")
+    return layers, "chunked" if semicolon else "whole"
 
 
 def _parse_run(item: str, text: str) -> tuple[Option, int]:

@@ -9,11 +9,11 @@ from typing import SupportsIndex
 
 from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple, positive_whole
 from paradyse_megatron.planner.cost import Cost, CostSource, HeadCost
-from paradyse_megatron.planner.feasible import least_memory_choice, least_saved_choice
+from paradyse_megatron.planner.feasible import least_saved_choice
+from paradyse_megatron.planner.head import Variant, best_draft
 from paradyse_megatron.planner.option import Option
-from paradyse_megatron.planner.plan import Plan
-from paradyse_megatron.planner.problem import Choice, Problem
-from paradyse_megatron.planner.search import greedy_choice
+from paradyse_megatron.planner.plan import HEADS, Plan
+from paradyse_megatron.planner.problem import Problem
 
 MAX_CACHED_LENGTHS = 4096
 GRID_STEPS_PER_OCTAVE = 4  # `grid_length` takes a fourth root
@@ -39,6 +39,7 @@ class Planner:
         microbatches_in_flight: micro-batches whose activations are there at once (pipeline schedule).
         with_head: whether this rank runs the loss head (the last pipeline stage does).
         static_bytes: what is there whatever the plan: weights, gradients, optimizer state.
+        chunked_head: whether plans may have the loss head computed in chunks, where the cost model knows that (`head`).
 
     Raises:
         ValueError: an argument out of range, or an option that the cost model does not know.
@@ -55,6 +56,7 @@ class Planner:
         microbatches_in_flight: int = 1,
         with_head: bool = True,
         static_bytes: int = 0,
+        chunked_head: bool = True,
     ):
         if not 0 <= hysteresis < math.inf:
             raise ValueError(f"The hysteresis must be a share of at least 0, such as 0.05, but it is {hysteresis}.")
@@ -67,9 +69,10 @@ class Planner:
         self._hysteresis = hysteresis
         self._num_in_flight = positive_whole(microbatches_in_flight, "The micro-batches in flight", "micro-batch")
         self._with_head = with_head
+        self.heads = getattr(cost_model, "heads", HEADS[:1]) if chunked_head and with_head else HEADS[:1]
         self._static_bytes = static_bytes
         self._plan_of_padded = lru_cache(MAX_CACHED_LENGTHS)(self._choose)
-        self._best_at_grid = lru_cache(MAX_CACHED_LENGTHS)(lambda grid_length: self._best(self._problem(grid_length)))
+        self._best_at_grid = lru_cache(MAX_CACHED_LENGTHS)(lambda length: best_draft(self._variants(length)))
 
     def plan(self, seq_length: SupportsIndex) -> Plan:
         """The plan for sequences of `seq_length` tokens, planned for the length they are padded to.
@@ -97,41 +100,48 @@ class Planner:
         return fitting * multiple
 
     def _some_plan_fits(self, padded_length: int) -> bool:
-        return least_saved_choice(self._problem(padded_length)) is not None
+        variants = self._variants(padded_length).values()
+        return any(least_saved_choice(variant.problem) is not None for variant in variants)
 
     def _choose(self, padded_length: int) -> Plan:
-        problem = self._problem(padded_length)
-        best = self._best(problem)
+        variants = self._variants(padded_length)
+        best = best_draft(variants)
         preferred = self._best_at_grid(grid_length(padded_length, padding_multiple(self._cost_model.group_size)))
-        head_ms = self._head(padded_length).milliseconds
-        bound_ms = (1 + self._hysteresis) * (problem.milliseconds(best) + head_ms)
-        if problem.fits(preferred) and problem.milliseconds(preferred) + head_ms <= bound_ms:
+        bound_ms = (1 + self._hysteresis) * variants[best.head].milliseconds(best.choice)
+        variant = variants[preferred.head]
+        if variant.problem.fits(preferred.choice) and variant.milliseconds(preferred.choice) <= bound_ms:
             best = preferred
+        variant = variants[best.head]
         return Plan(
-            tuple(self.options[index] for index in best),
-            predicted_ms=problem.milliseconds(best) + head_ms,
-            predicted_bytes=problem.peak_bytes(best) + self._static_bytes,
-            fits=problem.fits(best),
+            tuple(self.options[index] for index in best.choice),
+            predicted_ms=variant.milliseconds(best.choice),
+            predicted_bytes=variant.problem.peak_bytes(best.choice) + self._static_bytes,
+            fits=variant.problem.fits(best.choice),
+            head=best.head,
         )
 
-    def _best(self, problem: Problem) -> Choice:
-        choice = greedy_choice(problem)
-        return least_memory_choice(problem) if choice is None else choice
-
-    def _problem(self, padded_length: int) -> Problem:
+    def _variants(self, padded_length: int) -> dict[str, Variant]:
+        """The planning problem at a length, by head."""
         costs = tuple(self._cost(option, padded_length) for option in self.options)
-        return Problem(
+        return {head: self._variant(costs, self._head(head, padded_length)) for head in self.heads}
+
+    def _variant(self, costs: tuple[Cost, ...], head: HeadCost) -> Variant:
+        problem = Problem(
             layers=(costs,) * self.num_layers,
             budget_bytes=self.memory_budget_bytes - self._static_bytes,
-            head_bytes=self._head(padded_length).saved_bytes,
+            head_bytes=head.saved_bytes,
             num_in_flight=self._num_in_flight,
         )
+        return Variant(problem, head.milliseconds)
 
     def _cost(self, option: Option, padded_length: int) -> Cost:
         return self._cost_model.predict(str(option), padded_length)
 
-    def _head(self, padded_length: int) -> HeadCost:
-        return self._cost_model.predict_head(padded_length) if self._with_head else HeadCost(0.0, 0)
+    def _head(self, head: str, padded_length: int) -> HeadCost:
+        if not self._with_head:
+            return HeadCost(0.0, 0)
+        arguments = () if head == HEADS[0] else (head,)
+        return self._cost_model.predict_head(padded_length, *arguments)
 
 
 def grid_length(seq_length: int, multiple: int) -> int:

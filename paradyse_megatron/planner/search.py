@@ -33,7 +33,9 @@ def greedy_choice(problem: Problem) -> Choice | None:
         return None
     reduced = Problem(
         tuple(tuple(options[i] for i in indices) for options, indices in zip(problem.layers, kept, strict=True)),
-        problem.budget_bytes, problem.head_bytes, problem.num_in_flight,
+        problem.budget_bytes,
+        problem.head_bytes,
+        problem.num_in_flight,
     )
     choice = _greedy(reduced)
     return None if choice is None else tuple(indices[i] for indices, i in zip(kept, choice, strict=True))

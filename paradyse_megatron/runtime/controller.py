@@ -33,6 +33,7 @@ class Controller:
         self._decider, self._group, self._recorder, self._iteration = decider, group, recorder, iteration
         self._scopes: list[ExitStack] = []
         self._seq_length = 0
+        self._head = "whole"
 
     def attach(self, decoder: Any) -> None:
         """Watch a `TransformerBlock` and let its layers fetch weights ahead; the hooks stay for its life."""
@@ -43,6 +44,10 @@ class Controller:
     def announce(self, seq_length: int) -> None:
         """The real tokens of the micro-batch that is about to enter, for the record."""
         self._seq_length = seq_length
+
+    def head(self) -> str:
+        """How to compute the loss head of the micro-batch that entered last; to be asked in its forward."""
+        return self._head
 
     def loss(self, loss_sum: Tensor, num_tokens: Tensor) -> None:
         """The loss of the micro-batch that entered last, for the record."""
@@ -55,6 +60,7 @@ class Controller:
         padded_length = hidden.shape[0] * (self._group.size() if decoder.config.sequence_parallel else 1)
         plan = self._decider.decide(padded_length)
         decision_us = 1e6 * (time.perf_counter() - begin)
+        self._head = plan.head
         scope = ExitStack()
         scope.enter_context(use_plan(plan))
         self._scopes.append(scope)

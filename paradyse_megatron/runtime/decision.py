@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -35,15 +35,19 @@ class FixedPlan:
     Attributes:
         plan: options of all layers.
         group_size: ranks P of the model-parallel group.
+        longest_whole_head: tokens above which the loss head is chunked even if the plan does not say so; None: never.
     """
 
     plan: Plan
     group_size: int
+    longest_whole_head: int | None = None
 
     def decide(self, padded_length: int) -> Plan:
         """The plan; a length that some strategy cannot take is refused before anything is sent."""
         _check_length(padded_length, self.group_size, str(self.plan))
-        return self.plan
+        if self.longest_whole_head is None or padded_length <= self.longest_whole_head:
+            return self.plan
+        return replace(self.plan, head="chunked")
 
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """See `Decider`."""
@@ -51,7 +55,11 @@ class FixedPlan:
 
     def describe(self) -> dict[str, object]:
         """See `Decider`."""
-        return {"plan": str(self.plan), "group size": self.group_size}
+        return {
+            "plan": str(self.plan),
+            "group size": self.group_size,
+            "tokens of a whole loss head": self.longest_whole_head,
+        }
 
     def save_costs(self, path: Path) -> None:
         """See `Decider`."""
@@ -81,7 +89,7 @@ class PlannedByLength:
         stage = self.planner.plan(padded_length)
         if not stage.fits:
             raise ValueError(self._misfit(padded_length, stage))
-        return Plan(stage.layer_options * self.num_stages, stage.predicted_ms, stage.predicted_bytes, stage.fits)
+        return replace(stage, layer_options=stage.layer_options * self.num_stages)
 
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """What is resident (weights and all) with the plan's activations on top."""
@@ -96,6 +104,9 @@ class PlannedByLength:
             "stages": self.num_stages,
             "costs at --seq-length": [
                 repr(self.cost_model.predict(str(option), self.longest)) for option in self.planner.options
+            ],
+            "costs of the loss head": [
+                repr(self.cost_model.predict_head(self.longest, head)) for head in self.planner.heads
             ],
         }
 

@@ -31,13 +31,33 @@ MEASURED = {
     ("gpt", 8, "bf16", 2, "tp_sp"): (426_000, 942_667),
     ("gpt", 8, "bf16", 2, "ulysses"): (17_488, 23_376),
     ("gpt", 8, "bf16", 2, "ring"): (18_512, 34_443),
+    ("gpt", 8, "fp32", 2, "metp"): (10_336, 36_073),
+    ("gpt", 8, "fp32", 2, "metp+full"): (2_048, 38_121),
+    ("gpt", 8, "fp32", 2, "tp_sp/streamed"): (294_944, 1_342_614),
+    ("llama", 4, "fp32", 2, "metp"): (14_416, 61_024),
+    ("llama", 8, "fp32", 4, "metp"): (7_208, 21_552),
+    ("llama", 8, "fp32", 4, "tp_sp/streamed"): (161_800, 681_797),
+    ("llama", 8, "bf16", 2, "metp"): (11_344, 36_704),
+    ("gpt", 8, "bf16", 2, "metp"): (5_200, 24_220),
+    ("gpt", 8, "bf16", 4, "metp"): (2_600, 9_456),
 }
 
 
 def make_setting(family, num_groups, dtype, group_size, unfused=True):
     llama = family == "llama"
-    shape = ModelShape(256, 1, 8, 1024, 512, num_query_groups=num_groups, gated_mlp=llama, add_bias=not llama,
-                       rms_norm=llama, rotary=llama, dtype=dtype)
+    shape = ModelShape(
+        256,
+        1,
+        8,
+        1024,
+        512,
+        num_query_groups=num_groups,
+        gated_mlp=llama,
+        add_bias=not llama,
+        rms_norm=llama,
+        rotary=llama,
+        dtype=dtype,
+    )
     return Setting(shape, group_size, 1, unfused)
 
 
@@ -68,6 +88,29 @@ def test_full_recompute_keeps_the_input_and_rebuilds_the_rest():
         full = activations.layer(Option(option.attention, option.mlp, "full"), setting)
         assert full.saved == Polynomial(per_token=256 * 4 / 2)
         assert full.workspace == kept.saved + kept.workspace
+
+
+@pytest.mark.parametrize("num_groups", [32, 8])
+def test_metp_holds_at_most_half_of_tp_sp_at_the_longest(num_groups):
+    """A 7B layer at 131,072 tokens on 8 ranks, everything fused; `tests/layers/test_bytes.py` traces the real layer."""
+    shape = ModelShape(
+        4096,
+        32,
+        32,
+        11008,
+        32000,
+        num_query_groups=num_groups,
+        gated_mlp=True,
+        add_bias=False,
+        rms_norm=True,
+        rotary=True,
+        dtype="bf16",
+    )
+    tp_sp, metp = (
+        activations.layer(Option.parse(option), Setting(shape, 8, 1, unfused=False)) for option in ("tp_sp", "metp")
+    )
+    assert metp.saved(131_072) + metp.workspace(131_072) < (tp_sp.saved(131_072) + tp_sp.workspace(131_072)) / 2
+    assert metp.saved(131_072) < tp_sp.saved(131_072) / 4
 
 
 def test_gathered_weights_are_in_the_workspace_whatever_the_length():

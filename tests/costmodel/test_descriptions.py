@@ -51,23 +51,26 @@ def test_static_bytes():
 MODEL = "hidden_size: 64\nnum_layers: 2\nnum_attention_heads: 8\nffn_hidden_size: 256\nvocab_size: 1000\n"
 
 
-@pytest.mark.parametrize(("content", "named"), [
-    (MODEL + "colour: red\n", "unknown key 'colour'; known are hidden_size"),
-    (MODEL.replace("num_layers: 2\n", ""), "no key 'num_layers'"),
-    (MODEL.replace(": 64", ": wide"), "under 'hidden_size' 'wide', which must be a whole number"),
-    (MODEL.replace(": 64", ": 64.5"), "under 'hidden_size' 64.5"),
-    (MODEL.replace(": 2\n", ": true\n"), "under 'num_layers' True"),
-    (MODEL + "gated_mlp: 1\n", "under 'gated_mlp' 1, which must be true or false"),
-    (MODEL.replace(": 2\n", ": 0\n"), "num_layers must be at least 1"),
-    (MODEL + "num_query_groups: 3\n", "num_query_groups must divide the 8 heads, but it is 3"),
-    (MODEL + "num_query_groups: -8\n", "num_query_groups"),
-    (MODEL + "head_dim: -8\n", "head_dim must be at least 1"),
-    (MODEL.replace(": 64", ": 65"), "65 is not a multiple of 8 heads; give head_dim"),
-    (MODEL + "dtype: fp8\n", "dtype must be one of fp64, fp32, bf16, fp16, but it is 'fp8'"),
-    ("- 1\n", "must hold keys and values"),
-    ("", "must hold keys and values"),
-    ("a: [", "is not a YAML file"),
-])
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (MODEL + "colour: red\n", "unknown key 'colour'; known are hidden_size"),
+        (MODEL.replace("num_layers: 2\n", ""), "no key 'num_layers'"),
+        (MODEL.replace(": 64", ": wide"), "under 'hidden_size' 'wide', which must be a whole number"),
+        (MODEL.replace(": 64", ": 64.5"), "under 'hidden_size' 64.5"),
+        (MODEL.replace(": 2\n", ": true\n"), "under 'num_layers' True"),
+        (MODEL + "gated_mlp: 1\n", "under 'gated_mlp' 1, which must be true or false"),
+        (MODEL.replace(": 2\n", ": 0\n"), "num_layers must be at least 1"),
+        (MODEL + "num_query_groups: 3\n", "num_query_groups must divide the 8 heads, but it is 3"),
+        (MODEL + "num_query_groups: -8\n", "num_query_groups"),
+        (MODEL + "head_dim: -8\n", "head_dim must be at least 1"),
+        (MODEL.replace(": 64", ": 65"), "65 is not a multiple of 8 heads; give head_dim"),
+        (MODEL + "dtype: fp8\n", "dtype must be one of fp64, fp32, bf16, fp16, but it is 'fp8'"),
+        ("- 1\n", "must hold keys and values"),
+        ("", "must hold keys and values"),
+        ("a: [", "is not a YAML file"),
+    ],
+)
 def test_bad_models_are_one_sentence_with_file_and_key(tmp_path, content, named):
     path = tmp_path / "model.yaml"
     path.write_text(content)
@@ -79,18 +82,21 @@ def test_bad_models_are_one_sentence_with_file_and_key(tmp_path, content, named)
 CLUSTER = (CONFIGS / "clusters" / "dgx-h100.yaml").read_text()
 
 
-@pytest.mark.parametrize(("old", "new", "named"), [
-    ("bf16: 9.89e14", "bf16: fast", "'peak_flops_per_s', 'bf16', 'fast', which must be a number"),
-    ("bf16: 9.89e14", "bf16: 0", "peak_flops_per_s of bf16 must be above 0"),
-    ("achievable_fraction: 0.6", "achievable_fraction: 1.6", "achievable_fraction must be above 0, at most 1"),
-    ("collective_latency_us: 15", "collective_latency_us: -1", "collective_latency_us must be at least 0"),
-    ("collective_latency_us: 15", "collective_latency_us: .nan", "not finite"),
-    ("memory_bandwidth_bytes_per_s: 3.35e12", "memory_bandwidth_bytes_per_s: .inf", "not finite"),
-    ("link_bandwidth_bytes_per_s: 3.6e11", "link_bandwidth_bytes_per_s: 0.0", "link_bandwidth_bytes_per_s must be"),
-    ("hop_overlap_fraction: 0.8", "hop_overlap_fraction: 2", "hop_overlap_fraction must be from 0 to 1"),
-    ("layer_overhead_us: 300", "layer_overhead_ms: 0.3", "unknown key 'layer_overhead_ms'"),
-    ("attention_materialised: false", "", "no key 'attention_materialised'"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("bf16: 9.89e14", "bf16: fast", "'peak_flops_per_s', 'bf16', 'fast', which must be a number"),
+        ("bf16: 9.89e14", "bf16: 0", "peak_flops_per_s of bf16 must be above 0"),
+        ("achievable_fraction: 0.6", "achievable_fraction: 1.6", "achievable_fraction must be above 0, at most 1"),
+        ("collective_latency_us: 15", "collective_latency_us: -1", "collective_latency_us must be at least 0"),
+        ("collective_latency_us: 15", "collective_latency_us: .nan", "not finite"),
+        ("memory_bandwidth_bytes_per_s: 3.35e12", "memory_bandwidth_bytes_per_s: .inf", "not finite"),
+        ("link_bandwidth_bytes_per_s: 3.6e11", "link_bandwidth_bytes_per_s: 0.0", "link_bandwidth_bytes_per_s must be"),
+        ("hop_overlap_fraction: 0.8", "hop_overlap_fraction: 2", "hop_overlap_fraction must be from 0 to 1"),
+        ("layer_overhead_us: 300", "layer_overhead_ms: 0.3", "unknown key 'layer_overhead_ms'"),
+        ("attention_materialised: false", "", "no key 'attention_materialised'"),
+    ],
+)
 def test_bad_clusters_are_one_sentence_with_file_and_key(tmp_path, old, new, named):
     assert old in CLUSTER
     path = tmp_path / "cluster.yaml"

@@ -1,5 +1,6 @@
 """The cost-model file: round trip, strictness, large numbers."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -34,6 +35,20 @@ def test_save_and_load_are_inverse(model, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.json"]  # nothing left of writing
 
 
+def test_both_heads_are_kept_and_a_file_without_chunks_is_one_of_the_whole_head(model, tmp_path):
+    model.save(tmp_path / "both.json")
+    assert CostModel.load(tmp_path / "both.json").heads == model.heads == ("whole", "chunked")
+    whole = dataclasses.replace(model, chunked_head=None)
+    whole.save(tmp_path / "whole.json")
+    again = CostModel.load(tmp_path / "whole.json")
+    assert again == whole and again.heads == ("whole",) and "chunked_head" not in (tmp_path / "whole.json").read_text()
+    assert model.predict_head(1000, "whole") == again.predict_head(1000) != model.predict_head(1000, "chunked")
+    with pytest.raises(ValueError, match="no costs of the head 'chunked'; it knows whole"):
+        again.predict_head(1000, "chunked")
+    with pytest.raises(ValueError, match="no costs of the head 'half'; it knows whole, chunked"):
+        model.predict_head(1000, "half")
+
+
 def test_the_file_is_json_with_a_schema_and_units(model, tmp_path):
     model.save(tmp_path / "model.json")
     found = json.loads((tmp_path / "model.json").read_text())
@@ -50,8 +65,16 @@ def test_predictions_are_plain_numbers(model):
 
 @pytest.mark.parametrize("group_size", [1, 2, 8, 64])
 def test_very_long_and_very_wide_is_finite_and_positive(group_size):
-    shape = ModelShape(hidden_size=16_384, num_layers=126, num_attention_heads=128, num_query_groups=64, head_dim=128,
-                       ffn_hidden_size=53_248, vocab_size=128_256, gated_mlp=True)
+    shape = ModelShape(
+        hidden_size=16_384,
+        num_layers=126,
+        num_attention_heads=128,
+        num_query_groups=64,
+        head_dim=128,
+        ffn_hidden_size=53_248,
+        vocab_size=128_256,
+        gated_mlp=True,
+    )
     model = estimate(shape, CPU, group_size)
     for option in model.options:
         cost = model.predict(option, np.int32(4_194_304))
@@ -65,7 +88,7 @@ def test_very_long_and_very_wide_is_finite_and_positive(group_size):
 
 def test_options_and_lengths_that_are_not_there(model):
     with pytest.raises(ValueError, match="cannot run yet"):
-        model.predict("usp", 100)
+        model.predict("usp+selective", 100)
     with pytest.raises(ValueError, match="no costs of 'ring'; it knows tp_sp"):
         estimate(TINY, CPU, 2, ["tp_sp"]).predict("ring", 100)
     for length in (0, -5, 10.0, True):
@@ -86,6 +109,7 @@ def test_another_model_is_named(model):
 
 def changed(*keys, to=None, drop=False, add=None):
     """A change of the file's content at the place that `keys` lead to."""
+
     def change(content):
         *path, last = keys
         for key in path:
@@ -96,42 +120,57 @@ def changed(*keys, to=None, drop=False, add=None):
             content[last][add] = to
         else:
             content[last] = to
+
     return change
 
 
 SAVED = ("options", "ring", "saved_bytes")
 
 
-@pytest.mark.parametrize(("change", "named"), [
-    (changed("schema", to=2), "schema 2; this version reads schema 1"),
-    (changed("schema", drop=True), "no key 'schema'"),
-    (changed("options", drop=True), "no key 'options'"),
-    (changed("head", drop=True), "no key 'head'"),
-    (changed("model", add="colour", to=1), "'model', has the unknown key 'colour'"),
-    (changed("model", "hidden_size", drop=True), "'model', has no key 'hidden_size'"),
-    (changed("model", "hidden_size", to="128"), "under 'hidden_size' '128'"),
-    (changed("options", add="usp", to={}), "the attention 'usp', which this version cannot run yet"),
-    (changed("options", add="ring/gathered", to={}), "'ring/gathered', which must be written 'ring'"),
-    (changed("options", to={}), "at least one option"),
-    (changed("options", to=[1]), "at least one option"),
-    (changed("options", "ring", to=[]), "option 'ring', must hold milliseconds"),
-    (changed("options", "ring", "workspace_bytes", drop=True), "option 'ring', has no key 'workspace_bytes'"),
-    (changed("options", "ring", add="seconds", to=1), "option 'ring', has the unknown key 'seconds'"),
-    (changed("head", "milliseconds", drop=True), "'head', has no key 'milliseconds'"),
-    (changed(*SAVED, "per_token", drop=True), "option 'ring', 'saved_bytes' has no key 'per_token'"),
-    (changed(*SAVED, "per_token", to=-1.0), "'saved_bytes' has under 'per_token' -1.0, but no cost falls with length"),
-    (changed(*SAVED, "per_token", to=True), "under 'per_token' True, which must be a number"),
-    (changed(*SAVED, "per_token", to="1"), "under 'per_token' '1', which must be a number"),
-    (changed(*SAVED, "per_token", to=None), "under 'per_token' None"),
-    (changed(*SAVED, "per_token", to=10**400), "not finite"),
-    (changed(*SAVED, "per_token_squared", to=1e300), f"not finite at {LONGEST} tokens"),
-    (changed(*SAVED, to=7), "'saved_bytes' must hold keys and values"),
-    (changed("options", "ring", "milliseconds", to={"constant": 0, "per_token": 0, "per_token_squared": 0}), "is 0 at"),
-    (changed("group_size", to=0), "under 'group_size' 0, which must be a whole number of at least 1"),
-    (changed("group_size", to=2.0), "under 'group_size' 2.0"),
-    (changed("source", to=3), "under 'source' 3"),
-    (changed("pickle", to="x"), "unknown key 'pickle'"),
-])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (changed("schema", to=2), "schema 2; this version reads schema 1"),
+        (changed("schema", drop=True), "no key 'schema'"),
+        (changed("options", drop=True), "no key 'options'"),
+        (changed("head", drop=True), "no key 'head'"),
+        (changed("model", add="colour", to=1), "'model', has the unknown key 'colour'"),
+        (changed("model", "hidden_size", drop=True), "'model', has no key 'hidden_size'"),
+        (changed("model", "hidden_size", to="128"), "under 'hidden_size' '128'"),
+        (
+            changed("options", add="usp+selective", to={}),
+            "the recompute 'selective', which this version cannot run yet",
+        ),
+        (changed("options", add="ring/gathered", to={}), "'ring/gathered', which must be written 'ring'"),
+        (changed("options", to={}), "at least one option"),
+        (changed("options", to=[1]), "at least one option"),
+        (changed("options", "ring", to=[]), "option 'ring', must hold milliseconds"),
+        (changed("options", "ring", "workspace_bytes", drop=True), "option 'ring', has no key 'workspace_bytes'"),
+        (changed("options", "ring", add="seconds", to=1), "option 'ring', has the unknown key 'seconds'"),
+        (changed("head", "milliseconds", drop=True), "'head', has no key 'milliseconds'"),
+        (changed("chunked_head", "milliseconds", drop=True), "'chunked_head', has no key 'milliseconds'"),
+        (changed("chunked_head", to=7), "'chunked_head', must hold milliseconds, saved_bytes"),
+        (changed(*SAVED, "per_token", drop=True), "option 'ring', 'saved_bytes' has no key 'per_token'"),
+        (
+            changed(*SAVED, "per_token", to=-1.0),
+            "'saved_bytes' has under 'per_token' -1.0, but no cost falls with length",
+        ),
+        (changed(*SAVED, "per_token", to=True), "under 'per_token' True, which must be a number"),
+        (changed(*SAVED, "per_token", to="1"), "under 'per_token' '1', which must be a number"),
+        (changed(*SAVED, "per_token", to=None), "under 'per_token' None"),
+        (changed(*SAVED, "per_token", to=10**400), "not finite"),
+        (changed(*SAVED, "per_token_squared", to=1e300), f"not finite at {LONGEST} tokens"),
+        (changed(*SAVED, to=7), "'saved_bytes' must hold keys and values"),
+        (
+            changed("options", "ring", "milliseconds", to={"constant": 0, "per_token": 0, "per_token_squared": 0}),
+            "is 0 at",
+        ),
+        (changed("group_size", to=0), "under 'group_size' 0, which must be a whole number of at least 1"),
+        (changed("group_size", to=2.0), "under 'group_size' 2.0"),
+        (changed("source", to=3), "under 'source' 3"),
+        (changed("pickle", to="x"), "unknown key 'pickle'"),
+    ],
+)
 def test_wrong_content_is_one_sentence_with_file_and_key(model, tmp_path, change, named):
     path = tmp_path / "model.json"
     model.save(path)

@@ -11,10 +11,28 @@ from paradyse_megatron.layouts.zigzag import contiguous_positions, zigzag_positi
 from paradyse_megatron.planner.option import Option, all_options
 
 MODELS = Path(__file__).parents[2] / "configs" / "models"
-GROUPED = ModelShape(hidden_size=48, num_layers=1, num_attention_heads=24, num_query_groups=12, head_dim=4,
-                     ffn_hidden_size=96, vocab_size=96, gated_mlp=True, add_bias=False)
-LLAMA_3_70B = ModelShape(hidden_size=8192, num_layers=80, num_attention_heads=64, num_query_groups=8, head_dim=128,
-                         ffn_hidden_size=28672, vocab_size=128256, gated_mlp=True, add_bias=False)
+GROUPED = ModelShape(
+    hidden_size=48,
+    num_layers=1,
+    num_attention_heads=24,
+    num_query_groups=12,
+    head_dim=4,
+    ffn_hidden_size=96,
+    vocab_size=96,
+    gated_mlp=True,
+    add_bias=False,
+)
+LLAMA_3_70B = ModelShape(
+    hidden_size=8192,
+    num_layers=80,
+    num_attention_heads=64,
+    num_query_groups=8,
+    head_dim=128,
+    ffn_hidden_size=28672,
+    vocab_size=128256,
+    gated_mlp=True,
+    add_bias=False,
+)
 
 
 @pytest.mark.parametrize("group_size", [2, 3, 4, 6, 12])
@@ -30,7 +48,15 @@ def test_the_table(group_size):
     blocks = 2 * g * d * t * b * (P - 1)
     assert volumes.ring_hops(GROUPED, P, t, b) == Sent(blocks, 2 * blocks, P - 1, 2 * (P - 1))
     assert volumes.gathered_mlp(GROUPED, P, t, b) == Sent(
-        mlp_weights * (P - 1) // P, 2 * mlp_weights * (P - 1) // P, 2, 4)
+        mlp_weights * (P - 1) // P, 2 * mlp_weights * (P - 1) // P, 2, 4
+    )
+    assert volumes.streamed_mlp(GROUPED, P, t, b) == Sent(
+        mlp_weights * (P - 1) // P, 2 * mlp_weights * (P - 1) // P, 2 * P, 4 * P
+    )
+    exchanged = volumes.zigzag_exchanges(GROUPED, P, t, b)
+    assert volumes.metp(GROUPED, P, t, b) - exchanged == Sent(
+        weights + blocks, 2 * (weights + blocks), 2 * P + P * (P - 1), 4 * P + 2 * P * (P - 1)
+    )
 
 
 @pytest.mark.parametrize("group_size", [2, 3, 4, 5, 8])
@@ -57,15 +83,19 @@ def test_one_rank_sends_nothing():
 def test_full_recompute_sends_forward_twice():
     once = volumes.layer(Option("ring", "tp_sp"), GROUPED, 4, 8)
     again = volumes.layer(Option("ring", "tp_sp", "full"), GROUPED, 4, 8)
-    assert again == Sent(once.forward, once.backward + once.forward, once.forward_calls,
-                         once.backward_calls + once.forward_calls)
+    assert again == Sent(
+        once.forward, once.backward + once.forward, once.forward_calls, once.backward_calls + once.forward_calls
+    )
 
 
 def crossover(shape, group_size):
     """Length from which Ulysses with gathered weights sends less than TP+SP, by bisection on the counts alone."""
+
     def ulysses_sends_less(local_tokens):
-        by_option = [volumes.layer(Option(*names), shape, group_size, local_tokens)
-                     for names in (("tp_sp", "tp_sp"), ("ulysses", "gathered"))]
+        by_option = [
+            volumes.layer(Option(*names), shape, group_size, local_tokens)
+            for names in (("tp_sp", "tp_sp"), ("ulysses", "gathered"))
+        ]
         tp_sp, ulysses = (sent.forward + sent.backward for sent in by_option)
         return ulysses < tp_sp
 
@@ -84,11 +114,14 @@ def formula(shape, group_size):
     return 3 * weights / (10 * shape.hidden_size - 4 * heads / group_size)
 
 
-@pytest.mark.parametrize(("shape", "length"), [
-    (ModelShape.from_yaml(MODELS / "llama-3-8b.yaml"), 17_000),
-    (LLAMA_3_70B, 33_000),
-    (ModelShape.from_yaml(MODELS / "gpt-13b.yaml"), 4 * 5120),
-])
+@pytest.mark.parametrize(
+    ("shape", "length"),
+    [
+        (ModelShape.from_yaml(MODELS / "llama-3-8b.yaml"), 17_000),
+        (LLAMA_3_70B, 33_000),
+        (ModelShape.from_yaml(MODELS / "gpt-13b.yaml"), 4 * 5120),
+    ],
+)
 def test_crossover_with_tp_sp_at_eight_ranks(shape, length):
     assert crossover(shape, 8) == pytest.approx(length, rel=0.02)
     assert crossover(shape, 8) == pytest.approx(formula(shape, 8), rel=1e-3)
@@ -99,7 +132,8 @@ def test_few_key_value_heads_favour_ring():
     seen = set()
     for group_size in (2, 3, 4, 6, 12):
         exchanged = volumes.ulysses(GROUPED, group_size, 12) - volumes.gathered_weights(
-            GROUPED.attention_weights, 0, group_size)
+            GROUPED.attention_weights, 0, group_size
+        )
         ring_is_less = volumes.ring_hops(GROUPED, group_size, 12).forward < exchanged.forward
         assert ring_is_less == ((24 + 12) / (12 * group_size) > 1)
         seen.add(ring_is_less)

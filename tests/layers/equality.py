@@ -18,11 +18,15 @@ from megatron.core import parallel_state  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads  # noqa: E402
 from megatron.core.tensor_parallel.mappings import gather_from_tensor_model_parallel_region  # noqa: E402
 
+from paradyse_megatron.layers.active import planned_head  # noqa: E402
+from paradyse_megatron.layers.loss_head import planned_loss  # noqa: E402
 from tests.layers.models import NUM_LAYERS, VOCAB, build, start_model_parallel, unshard  # noqa: E402
 
 CASES = {"one": (37,), "three": (21, 37, 3), "tiny": (2,), "masked": (9, 0)}
 """Real tokens of each sample; 0 stands for a sample without a single token that counts."""
 FAMILY_NAMES = ["gpt", "llama", "qwen"]
+FAMILIES_WITH_FEW_KEYS = ["grouped", "mqa"]
+"""Two and one key/value heads: fewer than ranks."""
 CASES_OF_WINDOWS = [["one", "three", "tiny", "masked"], ["masked", "masked"]]
 UNIFORM = [
     f"{attention}/{mlp}{recompute}"
@@ -30,12 +34,15 @@ UNIFORM = [
     for mlp in ("tp_sp", "gathered")
     for recompute in ("", "+full")
 ]
+STREAMED_PLANS = ["metp", "metp/tp_sp", "metp/gathered+full", "metp+full", "tp_sp/streamed", "ulysses/streamed+full"]
+HEAD_PLANS = ["usp", "upipe", "usp/tp_sp+full", "upipe/tp_sp", "upipe+full"]
 
 
-def mixed_plans(count: int, seed: int) -> list[str]:
-    """Seeded plans with an option of its own for each layer."""
+def mixed_plans(count: int, seed: int, few_keys: bool = False) -> list[str]:
+    """Seeded plans with an option of its own for each layer; `metp` wants a key/value head for each rank."""
     chooser = random.Random(seed)
-    return [",".join(chooser.choices(UNIFORM, k=NUM_LAYERS)) for _ in range(count)]
+    options = [option for option in (*UNIFORM, *STREAMED_PLANS, *HEAD_PLANS) if not (few_keys and "metp" in option)]
+    return [",".join(chooser.choices(options, k=NUM_LAYERS)) for _ in range(count)]
 
 
 def references() -> dict[str, dict[str, Tensor]]:
@@ -43,7 +50,7 @@ def references() -> dict[str, dict[str, Tensor]]:
     start_model_parallel(1)
     return {
         f"{family} {case} {dtype}": loss_and_gradients(_wrapped(family, dtype, 1, stock=True), [None], [case])
-        for family in FAMILY_NAMES
+        for family in FAMILY_NAMES + FAMILIES_WITH_FEW_KEYS
         for case in CASES
         for dtype in ("float64", "float32")
     }
@@ -126,7 +133,10 @@ def make_batch(lengths: tuple[int, ...], num_ranks: int) -> dict[str, Tensor]:
 
 def _loss(model: DistributedDataParallel, batch: dict[str, Tensor]) -> Tensor:
     """Sum over tokens that count. In fp64 without Megatron's cross entropy, which computes in fp32."""
-    if model.module.config.params_dtype == torch.float64:
+    if planned_head() == "chunked":
+        arguments = {"labels": batch["labels"], "output_processor": planned_loss}
+        losses = model(batch["tokens"], batch["position_ids"], None, **arguments).flatten()
+    elif model.module.config.params_dtype == torch.float64:
         logits = model(batch["tokens"], batch["position_ids"], None)
         logits = gather_from_tensor_model_parallel_region(logits)
         losses = F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")

@@ -61,6 +61,21 @@ FAMILIES = {
         },
         {"position_embedding_type": "rope", "rotary_percent": 0.5, "share_embeddings_and_output_weights": False},
     ),
+    "grouped": Family(
+        {
+            "num_query_groups": 2,
+            "normalization": "RMSNorm",
+            "activation_func": F.silu,
+            "gated_linear_unit": True,
+            "add_bias_linear": False,
+            "qk_layernorm": True,
+        },
+        {"position_embedding_type": "rope", "share_embeddings_and_output_weights": False},
+    ),
+    "mqa": Family(
+        {"num_query_groups": 1, "normalization": "LayerNorm", "activation_func": F.gelu, "add_bias_linear": True},
+        {"position_embedding_type": "learned_absolute", "share_embeddings_and_output_weights": True},
+    ),
 }
 
 

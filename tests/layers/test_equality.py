@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.layers.equality import CASES_OF_WINDOWS, FAMILY_NAMES, UNIFORM, mixed_plans
+from tests.layers.equality import (
+    CASES_OF_WINDOWS,
+    FAMILIES_WITH_FEW_KEYS,
+    FAMILY_NAMES,
+    HEAD_PLANS,
+    STREAMED_PLANS,
+    UNIFORM,
+    mixed_plans,
+)
 from tests.ranks import run_ranks
 
 WORKERS = "tests.layers.equality"
@@ -20,15 +28,20 @@ def references():
 
 def _plans_of(num_ranks: int) -> dict[str, list[str]]:
     """Every uniform plan and ten seeded mixed ones for each family, in both precisions, with batch 1 and 3 in turn."""
-    plans = UNIFORM + mixed_plans(10, seed=num_ranks)
+    plans = UNIFORM + STREAMED_PLANS + HEAD_PLANS + mixed_plans(10, seed=num_ranks)
     chosen = {
         f"{family} {case} {dtype}": plans[(number + offset) % 2 :: 2]
         for family in FAMILY_NAMES
         for number, dtype in enumerate(("float64", "float32"))
         for offset, case in enumerate(("one", "three"))
     }
+    few_keys = FAMILIES_WITH_FEW_KEYS if num_ranks in (2, 4) else []  # 3 ranks cannot share 2 key/value heads evenly
+    chosen |= {
+        f"{family} {case} float64": ["tp_sp", "ulysses", "ring", *HEAD_PLANS, *mixed_plans(1, num_ranks, few_keys=True)]
+        for family, case in zip(few_keys, ("three", "one"), strict=False)
+    }
     return chosen | {
-        f"{family} {case} float64": ["tp_sp", "ulysses", "ring"]
+        f"{family} {case} float64": ["tp_sp", "ulysses", "ring", "usp", "upipe", "metp"]
         for family in FAMILY_NAMES
         for case in ("tiny", "masked")
     }
@@ -44,9 +57,12 @@ def test_uniform_and_mixed_plans_match_the_unsharded_model(references, num_ranks
 
 
 def test_eight_ranks_match_the_unsharded_model(references):
-    plans_of = {"gpt three float64": ["tp_sp", "ulysses", "ring", *mixed_plans(2, seed=8)]}
+    plans_of = {
+        "gpt three float64": ["tp_sp", "ulysses", "ring", "upipe", "metp", *mixed_plans(2, seed=8)],
+        "grouped one float64": ["tp_sp", "ulysses", "usp", "upipe"],  # sub-groups of two; four ranks share a head
+    }
     found = run_ranks(f"{WORKERS}:errors", 8, references, plans_of, timeout_seconds=400)[0]
-    assert len(found) == 5
+    assert len(found) == 7 + 4
     assert max(found.values()) <= TOLERANCE["float64"]
 
 

@@ -48,6 +48,10 @@ class Traffic(TorchDispatchMode):
             rank = torch.distributed.get_rank()
             own = sent.numel() // (others + 1) if not splits else splits[rank] * (sent.numel() // sent.shape[0])
             self.elements += sent.numel() - own
+        elif name == "broadcast_":
+            self.elements += args[0][0].numel() * others * (args[2] == torch.distributed.get_rank())
+        elif name == "reduce_":
+            self.elements += args[0][0].numel() * (args[3] != torch.distributed.get_rank())
         else:
             raise AssertionError(f"an unexpected collective: {name}")
 
@@ -57,7 +61,7 @@ def sent_by_layers(family: str, plans: list[str]) -> dict[str, tuple[int, int, i
     num_ranks = torch.distributed.get_world_size()
     start_model_parallel(num_ranks)
     decoder = build(family, torch.float32, num_ranks).decoder
-    rotary = torch.randn(2 * num_ranks * HALF_CHUNKS, 1, 1, 4) if family == "llama" else None
+    rotary = torch.randn(2 * num_ranks * HALF_CHUNKS, 1, 1, 4) if family in ("llama", "grouped") else None
     found = {}
     for plan in plans:
         hidden = torch.randn(2 * HALF_CHUNKS, BATCH, 48, requires_grad=True)

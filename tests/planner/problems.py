@@ -10,8 +10,11 @@ from paradyse_megatron.planner.problem import Problem
 
 def simulated_peak(layers: list[Cost], head_bytes: int, num_in_flight: int) -> int:
     """Runs the forward-backward order step by step over a ledger of named allocations, and watches the total."""
-    ledger = {f"micro-batch {other}, layer {i}": c.saved_bytes
-              for other in range(1, num_in_flight) for i, c in enumerate(layers)}
+    ledger = {
+        f"micro-batch {other}, layer {i}": c.saved_bytes
+        for other in range(1, num_in_flight)
+        for i, c in enumerate(layers)
+    }
     totals = [sum(ledger.values())]
 
     def watch(transient: int) -> None:
@@ -39,5 +42,7 @@ def random_problem(chooser: random.Random, alike: bool, max_layers: int = 7) -> 
 
 def _random_options(chooser: random.Random) -> tuple[Cost, ...]:
     workspace = chooser.choice([0, 10, 100, 300])
-    return tuple(Cost(round(chooser.uniform(1, 10), 3), chooser.randint(1, 100), chooser.randint(0, workspace))
-                 for _ in range(chooser.randint(1, 6)))
+    return tuple(
+        Cost(round(chooser.uniform(1, 10), 3), chooser.randint(1, 100), chooser.randint(0, workspace))
+        for _ in range(chooser.randint(1, 6))
+    )

@@ -21,13 +21,16 @@ def test_the_rule_equals_the_simulation_on_random_layers():
     assert kinds == {True, False}  # both the head and the layers decided somewhere
 
 
-@pytest.mark.parametrize(("layers", "head", "in_flight", "peak"), [
-    ([(10, 5), (10, 5)], 0, 1, 25),
-    ([(10, 5), (10, 5)], 30, 1, 50),
-    ([(10, 100), (10, 5)], 0, 1, 110),  # a workspace in the first layer is on top of 10 only
-    ([(10, 5), (10, 100)], 0, 1, 120),
-    ([(10, 5), (10, 100)], 0, 3, 160),
-])
+@pytest.mark.parametrize(
+    ("layers", "head", "in_flight", "peak"),
+    [
+        ([(10, 5), (10, 5)], 0, 1, 25),
+        ([(10, 5), (10, 5)], 30, 1, 50),
+        ([(10, 100), (10, 5)], 0, 1, 110),  # a workspace in the first layer is on top of 10 only
+        ([(10, 5), (10, 100)], 0, 1, 120),
+        ([(10, 5), (10, 100)], 0, 3, 160),
+    ],
+)
 def test_by_hand(layers, head, in_flight, peak):
     assert peak_bytes([Cost(1.0, *pair) for pair in layers], head, in_flight) == peak
 

@@ -64,8 +64,10 @@ def test_predictions_are_those_of_the_plan_and_the_simulation_agrees(in_flight, 
 def test_where_nothing_fits_the_leanest_plan_is_returned_and_the_next_length_is_judged_anew():
     planner = Planner(Costs(), 3, 3_000_000)
     hopeless = planner.plan(100_000)
-    peaks = [simulated_peak([Costs().predict(o, 100_000) for o in options], 500 * 100_000, 1)
-             for options in itertools.product(Costs.options, repeat=3)]
+    peaks = [
+        simulated_peak([Costs().predict(o, 100_000) for o in options], 500 * 100_000, 1)
+        for options in itertools.product(Costs.options, repeat=3)
+    ]
     assert hopeless.fits is False and hopeless.predicted_bytes == min(peaks)
     assert planner.plan(500).fits is True
 
@@ -85,6 +87,7 @@ def test_the_same_length_gets_the_same_plan_whatever_came_before():
 
 def test_hysteresis_keeps_the_plan_of_the_grid_length_within_the_bound():
     """tp_sp and ring are equally fast at 1000 tokens; the grid length above, 1024 = 2 * 512, prefers ring."""
+
     def planned(hysteresis, length):
         return str(Planner(Costs(), 1, 10**9, options=["tp_sp", "ring"], hysteresis=hysteresis).plan(length))
 
@@ -98,6 +101,7 @@ def test_hysteresis_keeps_the_plan_of_the_grid_length_within_the_bound():
 
 def test_hysteresis_never_prefers_a_plan_that_does_not_fit():
     """Equally fast; `ring` is leaner from 500 tokens on. At 512, the grid length, neither fits; at 488 only `tp_sp`."""
+
     class Crossing(Costs):
         options = ("tp_sp", "ring")
 
@@ -168,18 +172,21 @@ def test_the_largest_length_at_the_ends():
         Planner(Costs(), 3, 1000).largest_length(0)
 
 
-@pytest.mark.parametrize(("arguments", "named"), [
-    ({"num_layers": 0}, "number of layers must be at least 1 layer"),
-    ({"memory_budget_bytes": 0}, "memory budget must be at least 1 byte"),
-    ({"memory_budget_bytes": 1e9}, "whole number of bytes"),
-    ({"hysteresis": -0.1}, "hysteresis must be a share of at least 0"),
-    ({"hysteresis": float("nan")}, "hysteresis"),
-    ({"options": []}, "at least one option; the cost model knows tp_sp, ring, ring"),
-    ({"options": ["ulysses"]}, "no costs of 'ulysses'; it knows tp_sp, ring"),
-    ({"options": ["nonsense"]}, "does not exist"),
-    ({"microbatches_in_flight": 0}, "micro-batches in flight"),
-    ({"static_bytes": -1}, "static bytes"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"num_layers": 0}, "number of layers must be at least 1 layer"),
+        ({"memory_budget_bytes": 0}, "memory budget must be at least 1 byte"),
+        ({"memory_budget_bytes": 1e9}, "whole number of bytes"),
+        ({"hysteresis": -0.1}, "hysteresis must be a share of at least 0"),
+        ({"hysteresis": float("nan")}, "hysteresis"),
+        ({"options": []}, "at least one option; the cost model knows tp_sp, ring, ring"),
+        ({"options": ["ulysses"]}, "no costs of 'ulysses'; it knows tp_sp, ring"),
+        ({"options": ["nonsense"]}, "does not exist"),
+        ({"microbatches_in_flight": 0}, "micro-batches in flight"),
+        ({"static_bytes": -1}, "static bytes"),
+    ],
+)
 def test_bad_arguments_are_sentences(arguments, named):
     with pytest.raises(ValueError, match=named):
         Planner(**({"cost_model": Costs(), "num_layers": 2, "memory_budget_bytes": 10**9} | arguments))

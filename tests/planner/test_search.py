@@ -108,8 +108,10 @@ def test_bytes_beyond_64_bits():
     for _ in range(30):
         small = random_problem(chooser, alike=False, max_layers=4)
         unit = 2**60
-        layers = tuple(tuple(Cost(c.milliseconds, c.saved_bytes * unit, c.workspace_bytes * unit) for c in options)
-                       for options in small.layers)
+        layers = tuple(
+            tuple(Cost(c.milliseconds, c.saved_bytes * unit, c.workspace_bytes * unit) for c in options)
+            for options in small.layers
+        )
         large = Problem(layers, small.budget_bytes * unit, small.head_bytes * unit, small.num_in_flight)
         assert greedy_choice(large) == greedy_choice(small)
 

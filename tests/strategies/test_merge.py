@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from paradyse_megatron.strategies.attention.core import Block, _attend_plain, _attend_plain_backward, attend, attend_backward
+from paradyse_megatron.strategies.attention.core import (
+    Block,
+    _attend_plain,
+    _attend_plain_backward,
+    attend,
+    attend_backward,
+)
 from paradyse_megatron.strategies.attention.merge import merge_block_
 
 INF = float("inf")
@@ -34,13 +40,17 @@ def test_equal_parts_average():
 
 def test_the_library_kernel_and_the_plain_formula_agree_with_grouped_heads_and_unequal_lengths():
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, heads, n, 8, generator=generator, dtype=torch.float64)
-               for heads, n in ((4, 6), (2, 10), (2, 10)))
+    q, k, v = (
+        torch.randn(2, heads, n, 8, generator=generator, dtype=torch.float64) for heads, n in ((4, 6), (2, 10), (2, 10))
+    )
     fast, plain = attend(q, k, v, 0.3, False), _attend_plain(q, k, v, 0.3, False)
     assert torch.allclose(fast.output, plain.output, rtol=1e-12)
     assert torch.allclose(fast.log_sum_exp, plain.log_sum_exp, rtol=1e-12)
     grad = torch.randn(q.shape, generator=generator, dtype=torch.float64)
     whole = Block(fast.output, fast.log_sum_exp)
-    for a, b in zip(attend_backward(grad, q, k, v, whole, 0.3, False),
-                    _attend_plain_backward(grad, q, k, v, whole, 0.3, False), strict=True):
+    for a, b in zip(
+        attend_backward(grad, q, k, v, whole, 0.3, False),
+        _attend_plain_backward(grad, q, k, v, whole, 0.3, False),
+        strict=True,
+    ):
         assert torch.allclose(a, b, rtol=1e-10, atol=1e-14)

@@ -15,7 +15,7 @@ def test_attention_equals_one_device(num_ranks, num_groups, batch, expanded_grad
     for found in run_ranks(
         f"{WORKERS}:attention_errors", num_ranks, 3, batch, 24, num_groups, "float64", expanded_gradient
     ):
-        assert len(found) >= 10
+        assert len(found) >= 3 * 5
         assert max(found.values()) < 1e-12, found
 
 
@@ -28,7 +28,7 @@ def test_ring_takes_fewer_key_value_heads_than_ranks():
 @pytest.mark.parametrize("gated", [False, True])
 def test_mlp_equals_one_device(gated):
     for found in run_ranks(f"{WORKERS}:mlp_errors", 3, 5, 2, gated, "float64"):
-        assert len(found) == 5
+        assert len(found) == 2 * 5
         assert max(found.values()) < 1e-12, found
 
 

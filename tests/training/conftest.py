@@ -6,8 +6,6 @@ import pytest
 
 from tests.training.runs import make_corpus
 
-pytest.importorskip("megatron.training")
-
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):

@@ -21,7 +21,7 @@ from paradyse_megatron.data.corpus import build_corpus
 from paradyse_megatron.runtime.trace import TraceLine, read_trace
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 150
+LIMIT_SECONDS = 240
 """Of one run: minutes more than it takes, and less than pytest's own limit."""
 
 SEQ_LENGTH = 384
@@ -32,6 +32,14 @@ MODEL = (
     f"--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length {SEQ_LENGTH} "
     f"--max-position-embeddings {SEQ_LENGTH} --global-batch-size 4 --log-interval 1"
 ).split()
+
+
+WITHOUT_LAUNCHER = (
+    "--micro-batch-size 1 --attention-dropout 0 --hidden-dropout 0 --seed 1234 --split 969,30,1 "
+    "--tokenizer-type NullTokenizer --vocab-size 257 --eval-interval 1000 --eval-iters 0 --use-cpu-initialization "
+    "--no-bias-gelu-fusion --no-bias-dropout-fusion"
+)
+"""What the launcher adds, for workers that are started without it; `cpu.MEGATRON_FLAGS` has the rest."""
 
 
 def make_corpus(folder: Path) -> str:
@@ -101,19 +109,32 @@ class Training:
         out.mkdir(parents=True, exist_ok=True)
         self._log, self._trace = out / "log", out / "trace.jsonl"
         environment = os.environ | {
-            "PARADYSE_OUT": str(out), "PARADYSE_NPROC": str(num_ranks), "DATA_PATH": corpus,
-            "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])}
+            "PARADYSE_OUT": str(out),
+            "PARADYSE_NPROC": str(num_ranks),
+            "DATA_PATH": corpus,
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve in a container
         command = [sys.executable, "-m", "paradyse_megatron.integration.launch", *MODEL, *flags.split()]
         with open(self._log, "wb") as log:
-            self.launcher = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                             stderr=subprocess.STDOUT, start_new_session=True)
+            self.launcher = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def __enter__(self) -> Training:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         ranks = self.ranks()
         if self.launcher.poll() is None:
             os.killpg(self.launcher.pid, signal.SIGKILL)
@@ -123,8 +144,11 @@ class Training:
 
     def ranks(self) -> list[int]:
         """Process ids of the ranks, as long as the launcher lives."""
-        return [int(folder.name) for folder in Path("/proc").iterdir()
-                if folder.name.isdigit() and _parent(folder) == self.launcher.pid]
+        return [
+            int(folder.name)
+            for folder in Path("/proc").iterdir()
+            if folder.name.isdigit() and _parent(folder) == self.launcher.pid
+        ]
 
     def trace(self) -> list[TraceLine]:
         """What has been written so far, in the order of the samples."""

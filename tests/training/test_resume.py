@@ -8,9 +8,11 @@ import time
 
 from tests.training.runs import Training, is_running, kill, train
 
-ITERATIONS, SAVE_INTERVAL, MICROBATCHES = 8, 3, 4
-FLAGS = ("--hidden-dropout 0.1 --paradyse-memory-budget 5MiB --ckpt-format torch_dist "
-         f"--train-iters {ITERATIONS} --save-interval {SAVE_INTERVAL}")
+ITERATIONS, SAVE_INTERVAL, MICROBATCHES = 10, 4, 4
+FLAGS = (
+    "--hidden-dropout 0.1 --paradyse-memory-budget 5MiB --ckpt-format torch_dist "
+    f"--train-iters {ITERATIONS} --save-interval {SAVE_INTERVAL}"
+)
 """With dropout, so that a random state that is not restored shows; with little memory, so that plans differ."""
 
 
@@ -34,7 +36,8 @@ def test_killed_and_resumed_equals_uninterrupted(corpus, tmp_path):
     rest = train(corpus, tmp_path / "parts", f"{FLAGS} {checkpoints}")
     assert f"at iteration {saved}" in rest.output
     assert [(line.iteration, line.microbatch) for line in rest.trace] == [
-        (iteration, microbatch) for iteration in range(1, ITERATIONS + 1) for microbatch in range(MICROBATCHES)]
+        (iteration, microbatch) for iteration in range(1, ITERATIONS + 1) for microbatch in range(MICROBATCHES)
+    ]
     for resumed, uninterrupted in zip(rest.trace, whole.trace, strict=True):
         for field in ("seq_length", "padded_length", "plan", "loss"):
             assert getattr(resumed, field) == getattr(uninterrupted, field), (field, resumed, uninterrupted)

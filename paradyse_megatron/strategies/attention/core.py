@@ -44,20 +44,36 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
     return _attend_plain(query, key, value, scale, causal)
 
 
-def attend_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, whole: Block, scale: float,
-                    causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+def attend_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, whole: Block, scale: float, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value through one block.
 
     `whole` holds the output and log-sum-exp of the complete rows, all blocks merged.
     """
     if query.device.type == "cpu":
         return _aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, query, key, value, whole.output, whole.log_sum_exp, 0.0, causal, scale=scale)
+            grad, query, key, value, whole.output, whole.log_sum_exp, 0.0, causal, scale=scale
+        )
     if _has_cuda_flash(query):
         cum_q, cum_k, max_q, max_k, seed, offset = whole.kernel_state or _no_state(query, key)
         return _aten._scaled_dot_product_flash_attention_backward(
-            grad, query, key, value, whole.output, whole.log_sum_exp, cum_q, cum_k, max_q, max_k, 0.0, causal,
-            seed, offset, scale=scale)
+            grad,
+            query,
+            key,
+            value,
+            whole.output,
+            whole.log_sum_exp,
+            cum_q,
+            cum_k,
+            max_q,
+            max_k,
+            0.0,
+            causal,
+            seed,
+            offset,
+            scale=scale,
+        )
     return _attend_plain_backward(grad, query, key, value, whole, scale, causal)
 
 
@@ -86,8 +102,9 @@ def _attend_plain(query: Tensor, key: Tensor, value: Tensor, scale: float, causa
     return Block(output.to(query.dtype), scores.logsumexp(-1))
 
 
-def _attend_plain_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, whole: Block, scale: float,
-                           causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _attend_plain_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, whole: Block, scale: float, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     precise = torch.promote_types(query.dtype, torch.float32)
     q, k, v, g = (tensor.to(precise) for tensor in (query, key, value, grad))
     probs = (_scores(q, k, scale, causal) - whole.log_sum_exp.unsqueeze(-1)).exp()

@@ -44,8 +44,10 @@ class HeadPreparation:
         with torch.set_grad_enabled(not self.parameters):
             query, key = self.prepare(query, key, positions)
         if query.requires_grad or key.requires_grad:
-            raise ValueError("A preparation of heads uses parameters without naming them, and their gradients would be "
-                             "lost. Hand the strategy a HeadPreparation with these parameters.")
+            raise ValueError(
+                "A preparation of heads uses parameters without naming them, and their gradients would be "
+                "lost. Hand the strategy a HeadPreparation with these parameters."
+            )
         return query, key
 
 
@@ -77,7 +79,7 @@ class Geometry:
         return query.flatten(2, 3), key.flatten(2, 3), value.flatten(2, 3)
 
     def with_copies(self, mixed_qkv: Tensor, num_ranks: int) -> tuple[Geometry, Tensor]:
-        """Key/value heads for P ranks that own a/P query heads each: where fewer than P, P/g consecutive ranks share one.
+        """Key/value heads for P ranks that own a/P query heads each: if fewer than P, P/g consecutive ranks share one.
 
         [n, b, (a + 2g) d] to [n, b, (a + 2P) d], in the order of a geometry with P key/value heads, which is returned
         with it; backward sums the gradients of the copies. Both unchanged when there are key/value heads enough.

@@ -25,6 +25,7 @@ from torch import Tensor
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.comm.gathered import gathered_linear
 from paradyse_megatron.comm.ring import Hop
+from paradyse_megatron.comm.subgroups import Peers
 from paradyse_megatron.comm.zigzag import local_zigzag_positions, to_contiguous, to_zigzag
 from paradyse_megatron.strategies.attention.core import Block, attend, attend_backward
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
@@ -33,8 +34,9 @@ from paradyse_megatron.strategies.attention.merge import accumulator_dtype, merg
 _BLOCK_TAG, _GRADIENT_TAG = 1, 2
 
 
-def ring_attention(hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group,
-                   prepare: PrepareHeads = keep_heads) -> Tensor:
+def ring_attention(
+    hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group, prepare: PrepareHeads = keep_heads
+) -> Tensor:
     """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias. Needs s a multiple of 2P."""
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(to_zigzag(hidden, group), qkv_weight, qkv_bias)
@@ -44,7 +46,7 @@ def ring_attention(hidden: Tensor, shards: AttentionShards, geometry: Geometry, 
     return to_contiguous(gathered_linear(context, proj_weight), group)
 
 
-def zigzag_ring(query: Tensor, key: Tensor, value: Tensor, group: Group, softmax_scale: float) -> Tensor:
+def zigzag_ring(query: Tensor, key: Tensor, value: Tensor, group: Peers, softmax_scale: float) -> Tensor:
     """Causal attention over all ranks' tokens, each rank holding its two zigzag chunks.
 
     Shapes: query [t, b, a, d], key and value [t, b, g, d], to [t, b, a * d].
@@ -58,7 +60,7 @@ def zigzag_ring(query: Tensor, key: Tensor, value: Tensor, group: Group, softmax
 class Ring:
     """Who sees what at each step of one rank's walk round the ring."""
 
-    group: Group
+    group: Peers
     softmax_scale: float
 
     @property
@@ -126,15 +128,17 @@ def ring_backward(grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring
     return query_grad.to(query.dtype), own_block_grad.to(block.dtype)
 
 
-def _block_gradients(grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring: Ring,
-                     step: int) -> tuple[Tensor, Tensor]:
+def _block_gradients(
+    grad: Tensor, query: Tensor, block: Tensor, whole: Block, ring: Ring, step: int
+) -> tuple[Tensor, Tensor]:
     """Full-size gradients of the query and of the block of `step`, in the accumulator's dtype, zero where unseen."""
     dtype = accumulator_dtype(query.dtype)
     rows, keys = ring.visible(step, query.shape[2])
     seen = Block(whole.output[:, :, rows], whole.log_sum_exp[:, :, rows])
     key, value = block[:, :, :, keys].unbind()
     query_part, key_part, value_part = attend_backward(
-        grad[:, :, rows], query[:, :, rows], key, value, seen, ring.softmax_scale, causal=step == 0)
+        grad[:, :, rows], query[:, :, rows], key, value, seen, ring.softmax_scale, causal=step == 0
+    )
     query_grad = torch.zeros(query.shape, dtype=dtype, device=query.device)
     block_grad = torch.zeros(block.shape, dtype=dtype, device=block.device)
     query_grad[:, :, rows] = query_part.to(dtype)

@@ -3,7 +3,8 @@
 Each rank projects its own tokens for all heads; one all-to-all turns "own tokens, all heads" into "all tokens, own
 heads"; attention runs as on one device; one all-to-all turns its output back; the output projection runs on own tokens.
 
-Sends per rank, forward: the weights, and (2a + 2g) d t b (P-1)/P elements with t = s/P.
+Sends per rank, forward: the weights, and (2a + 2g') d t b (P-1)/P elements with t = s/P and g' = max(g, P): ranks that
+share a key/value head get a copy each.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from paradyse_megatron.comm.gathered import gathered_linear
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
 
 
-def ulysses_attention(hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group,
-                      prepare: PrepareHeads = keep_heads) -> Tensor:
-    """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias. Needs g a multiple of P."""
+def ulysses_attention(
+    hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group, prepare: PrepareHeads = keep_heads
+) -> Tensor:
+    """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias.
+
+    Needs g to be a multiple of P or P of g.
+    """
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(hidden, qkv_weight, qkv_bias)
-    query, key, value = geometry.split(tokens_to_heads(mixed, group))
+    dealt, mixed = geometry.with_copies(mixed, group.size())
+    query, key, value = dealt.split(tokens_to_heads(mixed, group))
     query, key = prepare(query, key, slice(0, query.shape[0]))
     context = heads_to_tokens(_causal_attention(query, key, value, geometry.softmax_scale), group)
     return gathered_linear(context, proj_weight)

@@ -1,0 +1,94 @@
+"""Data and pipeline parallelism, overlap and half precision change nothing but rounding."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.training.runs import Result, train
+
+ITERATIONS, MICROBATCHES = 6, 4
+TOLERANCE = 2e-6
+"""Relative, of a loss in fp32: sums in another order, over a few steps."""
+
+SMOOTH = (
+    f"--train-iters {ITERATIONS} --lr 0.3 --min-lr 0.3 --lr-decay-style constant --lr-warmup-iters 0 "
+    "--weight-decay 0 --adam-eps 1 --clip-grad 1e9"
+)
+"""An optimizer that hides nothing: its steps are as large as the gradients (a usual Adam divides a constant factor out,
+clipping too), and it does not enlarge the rounding of gradients near zero. Gradient norms are still logged."""
+
+FOUR_STRATEGIES = "tp_sp,ring,ulysses/tp_sp,ring/gathered+full"
+BYPASSING = "ulysses*2,ring/gathered*2"
+"""Every layer computes with the parameters of modules that are not called."""
+
+
+LLAMA = (
+    "--swiglu --normalization RMSNorm --position-embedding-type rope --group-query-attention --num-query-groups 2 "
+    "--disable-bias-linear --untie-embeddings-and-output-weights"
+)
+CASES = {
+    "gpt, data": ("", "--paradyse-memory-budget 5400KiB"),
+    "gpt, pipeline": ("", "--paradyse-memory-budget 4200KiB --pipeline-model-parallel-size 2"),
+    "llama, pipeline": (LLAMA, "--paradyse-memory-budget 5MiB --pipeline-model-parallel-size 2"),
+}
+"""The model, and how four ranks train it: with a budget so small that plans differ."""
+
+
+@pytest.fixture(scope="module")
+def reference(corpus, tmp_path_factory):
+    """One process, made once for each model: what it found, and the folder of its checkpoints."""
+
+    @functools.cache
+    def reference(model: str) -> tuple[Result, Path]:
+        folder = tmp_path_factory.mktemp("reference")
+        flags = f"{SMOOTH} {model} --make-vocab-size-divisible-by 512 --save {folder} --save-interval 2"
+        result = train(corpus, folder, flags, num_ranks=1)
+        assert len(result.trace) == ITERATIONS * MICROBATCHES
+        return result, folder
+
+    return reference
+
+
+@pytest.fixture(scope="module")
+def two_ranks(corpus, tmp_path_factory):
+    """Tensor parallelism alone, without overlap, in fp32."""
+    flags = f"{SMOOTH} --tensor-model-parallel-size 2 --paradyse-plan {BYPASSING}"
+    return train(corpus, tmp_path_factory.mktemp("two"), flags)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_four_ranks_match_one(corpus, reference, tmp_path, case):
+    """From the same checkpoint, optimizer state included, and with plans that differ between micro-batches."""
+    model, flags = CASES[case]
+    expected, folder = reference(model)
+    flags = f"{SMOOTH} {model} --tensor-model-parallel-size 2 --make-vocab-size-divisible-by 256 {flags}"
+    found = train(corpus, tmp_path, f"{flags} --load {folder} --ckpt-step 2 --paradyse-strategies {FOUR_STRATEGIES}", 4)
+    assert len(found.plans) > 2 and "ring" in str(found.plans)
+    _assert_equal(found, expected.since(3), TOLERANCE)
+    assert len(found.grad_norms) == 4
+    for iteration, norm in found.grad_norms.items():  # printed with three decimals
+        assert norm == pytest.approx(expected.grad_norms[iteration], rel=1e-4, abs=1.1e-3)
+
+
+def test_overlap_changes_nothing(corpus, two_ranks, tmp_path):
+    """Several buckets, so that parameters of later layers are still under way when the first layers compute."""
+    flags = f"{SMOOTH} --tensor-model-parallel-size 2 --paradyse-plan {BYPASSING} --use-distributed-optimizer"
+    found = train(corpus, tmp_path, f"{flags} --overlap-grad-reduce --overlap-param-gather --ddp-num-buckets 6", 4)
+    _assert_equal(found, two_ranks, 1e-6)
+
+
+def test_bf16_stays_near_fp32(corpus, two_ranks, tmp_path):
+    plan = "tp_sp,ulysses,ring/gathered,ring/tp_sp+full"
+    found = train(corpus, tmp_path, f"{SMOOTH} --tensor-model-parallel-size 2 --bf16 --paradyse-plan {plan}")
+    assert found.losses != two_ranks.losses
+    _assert_equal(found, two_ranks, 0.02)
+
+
+def _assert_equal(found: Result, expected: Result, tolerance: float) -> None:
+    """The same samples in the same order, and the same loss of each."""
+    assert found.lengths == expected.lengths
+    assert len(found.trace) > 3 * MICROBATCHES and len(set(found.lengths)) > 4
+    assert found.losses == pytest.approx(expected.losses, rel=tolerance)
