@@ -145,8 +145,12 @@ def used_twice(strategies: list[str]) -> dict[str, bool]:
     return found
 
 
-def frozen(trainable: list[str]) -> dict[str, bool]:
-    """Which tensors have a gradient after a backward pass of `upipe` in which only `trainable` want one."""
+def frozen(choices: list[list[str]]) -> list[list[str]]:
+    """For each choice, which tensors have a gradient after a backward of `upipe` in which only the chosen want one."""
+    return [_with_gradient(choice) for choice in choices]
+
+
+def _with_gradient(trainable: list[str]) -> list[str]:
     group = dist.group.WORLD
     assert group is not None
     geometry = Geometry(2 * group.size(), group.size(), HEAD_DIM, 0.4)
@@ -157,7 +161,7 @@ def frozen(trainable: list[str]) -> dict[str, bool]:
     shards = AttentionShards(*(tensors[name] for name in ("qkv_weight", "qkv_bias", "proj_weight")))
     prepare = preparation(tensors["query_norm"], tensors["key_norm"])
     upipe_attention(tensors["hidden"], shards, geometry, group, prepare).sum().backward()
-    return {name: tensor.grad is not None for name, tensor in tensors.items()}
+    return sorted(name for name, tensor in tensors.items() if tensor.grad is not None)
 
 
 def saved_bytes(num_heads: int, num_groups: int, seq_length: int) -> dict[str, int]:

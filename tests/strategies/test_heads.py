@@ -21,15 +21,15 @@ HEADS = {
 
 
 def cases_for(num_ranks: int) -> list[dict[str, Any]]:
-    """Every strategy, with every number of chunks and every size of sub-groups, with one sequence and with three."""
+    """Every strategy, with every number of chunks and every size of sub-groups; one sequence and three in turn."""
     ways = [{"strategy": "ulysses"}, {"strategy": "ring"}]
     ways += [{"strategy": "upipe", "num_chunks": wish} for wish in (1, 2, 3, 5, "fastest", "fewest_bytes")]
     ways += [{"strategy": "usp", "ranks_per_node": ranks} for ranks in (None, 1, 2, 3)]
     return [
         {"num_heads": heads, "num_groups": groups, "batch": batch, "expanded": batch == 1, "bias": batch == 3, **way}
-        for heads, groups in HEADS[num_ranks]
-        for batch in (1, 3)
-        for way in ways
+        for row, (heads, groups) in enumerate(HEADS[num_ranks])
+        for column, way in enumerate(ways)
+        for batch in [1 + 2 * ((row + column) % 2)]
     ]
 
 
@@ -38,16 +38,14 @@ def test_attention_equals_one_device(num_ranks):
     cases = cases_for(num_ranks)
     by_rank = run_ranks(f"{WORKERS}:errors", num_ranks, cases, timeout_seconds=120)
     for found in by_rank:
-        assert len(found) == len(cases) >= 24
+        assert len(found) == len(cases) >= 12
         for case, errors in zip(cases, found, strict=True):
             assert len(errors) == 6 + case["bias"]
             assert max(errors.values()) < 1e-12, (case, errors)
 
 
-def test_four_ranks_can_share_a_head_in_a_group_of_their_own():
-    """Eight ranks, two heads: 0, 0, 0, 0, 1, 1, 1, 1; and four of six ranks, not the first ones, not in a row."""
+def test_four_of_six_ranks_not_the_first_and_not_in_a_row():
     cases = [{"strategy": name, "num_heads": 16, "num_groups": 2} for name in ("ulysses", "upipe", "usp")]
-    assert max(max(errors.values()) for errors in run_ranks(f"{WORKERS}:errors", 8, cases)[5]) < 1e-12
     members = [1, 2, 4, 5]
     by_rank = run_ranks(f"{WORKERS}:some_ranks_errors", 6, members, cases)
     assert [rank for rank, found in enumerate(by_rank) if found] == members
@@ -59,10 +57,10 @@ def test_parameters_survive_and_gradients_add_up():
     assert run_ranks(f"{WORKERS}:used_twice", 3, names) == [dict.fromkeys(names, True)] * 3
 
 
-@pytest.mark.parametrize("trainable", [["hidden"], ["qkv_weight", "key_norm"], ["proj_weight", "qkv_bias"]])
-def test_frozen_tensors_have_no_gradient(trainable):
-    for found in run_ranks(f"{WORKERS}:frozen", 2, trainable):
-        assert sorted(name for name, has in found.items() if has) == sorted(trainable)
+def test_frozen_tensors_have_no_gradient():
+    choices = [["hidden"], ["key_norm", "qkv_weight"], ["proj_weight", "qkv_bias"]]
+    for found in run_ranks(f"{WORKERS}:frozen", 2, choices):
+        assert found == choices
 
 
 @pytest.mark.parametrize("num_groups", [12, 4])

@@ -24,7 +24,6 @@ FOUR_STRATEGIES = "tp_sp,ring,ulysses/tp_sp,ring/gathered+full"
 BYPASSING = "ulysses*2,ring/gathered*2"
 """Every layer computes with the parameters of modules that are not called."""
 
-
 LLAMA = (
     "--swiglu --normalization RMSNorm --position-embedding-type rope --group-query-attention --num-query-groups 2 "
     "--disable-bias-linear --untie-embeddings-and-output-weights"
