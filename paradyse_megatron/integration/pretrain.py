@@ -90,7 +90,8 @@ def _is_ours(error: ValueError) -> bool:
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
-    return innermost is not None and (innermost.tb_frame.f_globals.get("__package__") or "").startswith("paradyse_megatron")
+    package = innermost.tb_frame.f_globals.get("__package__") if innermost is not None else None
+    return (package or "").startswith("paradyse_megatron")
 
 
 def _refuse(error: ValueError) -> int:

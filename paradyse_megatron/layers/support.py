@@ -30,7 +30,8 @@ def check_supported(options: list[Option], config: TransformerConfig) -> None:
 
 def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
     num_ranks, num_groups = config.tensor_model_parallel_size, config.num_query_groups or config.num_attention_heads
-    is_uneven, is_shared = num_groups % num_ranks != 0, num_ranks % num_groups == 0
+    is_uneven = num_groups % num_ranks != 0
+    is_odd = is_uneven and num_ranks % num_groups != 0
     found = {
         "attention dropout is not available in it (--attention-dropout 0 turns it off)": config.attention_dropout > 0,
         "it has no multi-latent attention": config.multi_latent_attention,
@@ -39,8 +40,7 @@ def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
         "it has no attention output gate": getattr(config, "attention_output_gate", False),
         "fp8 works in tp_sp only": bool(config.fp8),
         f"{num_groups} key/value heads cannot be dealt evenly to {num_ranks} ranks": attention == "metp" and is_uneven,
-        f"{num_groups} key/value heads can be neither dealt evenly to {num_ranks} ranks nor shared evenly by them": is_uneven
-        and not is_shared,
+        f"{num_groups} key/value heads can be neither dealt evenly to {num_ranks} ranks nor shared evenly": is_odd,
     }
     return next((reason for reason, holds in found.items() if holds), None)
 

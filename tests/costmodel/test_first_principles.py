@@ -92,9 +92,10 @@ def test_compute_time_is_that_of_the_flops():
     values = {field: getattr(machine, field) for field in machine.__dataclass_fields__}
     pure = Cluster(**values | {"memory_bandwidth_bytes_per_s": 1e30, "layer_overhead_us": 0.0})
     flops = 6 * (shape.attention_weights + shape.mlp_weights) * 8192 + 7 * 4096 * 8192**2
-    for option in ("tp_sp", "ulysses", "ring"):
+    projection = 2 * (4096 + 2 * 8 * 128) * 4096 * 8192
+    for option, again in (("tp_sp", 0), ("ulysses", 0), ("ring", 0), ("usp", 0), ("upipe", projection)):
         found = estimate(shape, pure, 1).predict(option, 8192).milliseconds
-        assert found == pytest.approx(flops / 989e12 / 0.6 * 1000, rel=1e-6)
+        assert found == pytest.approx((flops + again) / 989e12 / 0.6 * 1000, rel=1e-6)
 
 
 def test_the_batch_counts_like_tokens_where_attention_does_not():

@@ -1,5 +1,6 @@
 """The closed forms of DESIGN section 4, by their own numbers and by the crossover they imply."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,44 @@ def test_the_table(group_size):
     assert volumes.metp(GROUPED, P, t, b) - exchanged == Sent(
         weights + blocks, 2 * (weights + blocks), 2 * P + P * (P - 1), 4 * P + 2 * P * (P - 1)
     )
+
+
+@pytest.mark.parametrize(("group_size", "groups", "degree"), [(2, 12, 2), (8, 12, 4), (4, 2, 2), (6, 4, 2), (8, 1, 1)])
+def test_usp_and_upipe_in_the_table(group_size, groups, degree):
+    """Key/value heads fewer than ranks are copied where heads are exchanged; sub-groups are as large as fits both."""
+    P, u, t, b, h, a, g, d = group_size, degree, 10, 3, 48, 24, groups, 4
+    shape = dataclasses.replace(GROUPED, num_query_groups=g)
+    weights = ((a + 2 * g) * d * h + a * d * h) * (P - 1) // P
+    exchanged = (2 * a + 2 * max(g, P)) * d * t * b * (P - 1) // P
+    inside, across = (2 * a + 2 * g) * d * t * b * (u - 1) // u, 2 * g * d * t * b * (P // u - 1)
+    order = volumes.zigzag_exchanges(shape, P, t, b, subgroup_size=u)
+    assert order == Sent() if u == P else 0 < order.forward <= 2 * t * b * h
+    assert volumes.usp(shape, P, t, b) - order == Sent(
+        weights + inside + across, 2 * weights + inside + 2 * across,
+        2 + 2 * (u > 1) + P // u - 1, 4 + 2 * (u > 1) + 2 * (P // u - 1))
+    if max(g, P) % min(g, P) == 0:
+        calls = 2 * a // P  # two for each own head
+        hidden = volumes.upipe_hidden(shape, P, t, b)
+        assert volumes.ulysses(shape, P, t, b) == Sent(weights + exchanged, 2 * weights + exchanged, 4, 6)
+        forward = weights + exchanged
+        assert volumes.upipe(shape, P, t, b) == Sent(forward, 2 * forward, 2 + calls, 4 + calls)
+        assert hidden.forward == exchanged * (calls - 2) // calls and hidden.backward_calls == calls - 2
+
+
+def test_biases_are_gathered_again_only_where_the_projection_is_computed_again():
+    shape = dataclasses.replace(GROUPED, add_bias=True)
+    more = volumes.upipe(shape, 4, 8) - volumes.upipe(GROUPED, 4, 8)
+    less = volumes.ulysses(shape, 4, 8) - volumes.ulysses(GROUPED, 4, 8)
+    bias = (24 + 2 * 12) * 4 * 3 // 4
+    assert less == Sent(bias, bias, 1, 1) and more == Sent(bias, 2 * bias, 1, 2)
+
+
+def test_tp_sp_gathers_the_projection_where_ranks_share_key_value_heads():
+    shape = dataclasses.replace(GROUPED, num_query_groups=2)
+    projection = (24 + 4) * 4 * 10 * 3 * 3
+    more = volumes.tp_sp_attention(shape, 4, 10, 3) - volumes.tp_sp(shape, 4, 10, 3)
+    assert more == Sent(projection, projection, 1, 1)
+    assert volumes.tp_sp_attention(shape, 2, 10, 3) == volumes.tp_sp(shape, 2, 10, 3)
 
 
 @pytest.mark.parametrize("group_size", [2, 3, 4, 5, 8])

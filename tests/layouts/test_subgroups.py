@@ -41,7 +41,8 @@ def test_owners_and_holders_agree(group_size, degree):
     held = [chunk for rank in range(group_size) for chunk in zigzag_chunks(rank, group_size, degree)]
     assert sorted(held) == list(range(2 * group_size))
     for rank in range(group_size):
-        assert [zigzag_owner(chunk, group_size, degree) for chunk in zigzag_chunks(rank, group_size, degree)] == [rank] * 2
+        owners = [zigzag_owner(chunk, group_size, degree) for chunk in zigzag_chunks(rank, group_size, degree)]
+        assert owners == [rank] * 2
         if degree == group_size:
             assert num_chunks_sent(rank, group_size, degree) == 0
 

@@ -91,11 +91,22 @@ def test_chunks_are_taken_for_need_or_for_faster_layers_only():
     assert both.largest_length(10**6) > whole_only.largest_length(10**6)
 
 
-def test_a_faster_chunked_head_is_no_reason_by_itself():
-    """Estimates of two heads are not that exact; off by default means that memory decides."""
-    problem = Problem(((Cost(1.0, 10, 0),),), budget_bytes=100, head_bytes=50)
-    lean = Problem(problem.layers, budget_bytes=100, head_bytes=5)
-    assert best_draft({"whole": Variant(problem, 3.0), "chunked": Variant(lean, 2.0)}).head == "whole"
+@pytest.mark.parametrize(
+    ("options", "head_ms", "expected"),
+    [
+        ([Cost(1.0, 60, 0), Cost(5.0, 10, 0)], (1.0, 2.0), "chunked"),  # 1 + 2 instead of 5 + 1
+        ([Cost(1.0, 60, 0), Cost(5.0, 10, 0)], (1.0, 6.0), "whole"),  # 1 + 6 would be more than 5 + 1
+        ([Cost(1.0, 10, 0), Cost(5.0, 10, 0)], (3.0, 2.0), "whole"),  # the layers are as fast with the whole head
+        ([Cost(1.0, 10, 200), Cost(5.0, 10, 0)], (3.0, 2.0), "whole"),  # the fast option fits with neither
+        ([Cost(1.0, 70, 0), Cost(5.0, 50, 0)], (1.0, 9.0), "chunked"),  # nothing fits with the whole head
+    ],
+)
+def test_faster_layers_or_need_and_nothing_else_call_for_chunks(options, head_ms, expected):
+    """That the head alone would be faster does not: off by default means that memory decides."""
+    layers = (tuple(options),)
+    whole, lean = (Problem(layers, budget_bytes=100, head_bytes=head_bytes) for head_bytes in (60, 5))
+    variants = {"whole": Variant(whole, head_ms[0]), "chunked": Variant(lean, head_ms[1])}
+    assert best_draft(variants).head == expected
 
 
 def test_whether_anything_fits_is_decided_over_both_heads_exactly():

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paradyse_megatron.comm.streamed import GradientsToOwners, ShardStream
-from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, HeadPreparation
+from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, HeadPreparation, keep_heads
 from paradyse_megatron.strategies.attention.metp import metp_attention
 from paradyse_megatron.strategies.attention.ring import ring_attention
 from paradyse_megatron.strategies.mlp.gathered import MlpShards, gathered_mlp
@@ -29,7 +29,7 @@ def findings() -> dict[str, Any]:
     return {
         "mlp": mlp_errors(),
         "prepared": prepared_differences(),
-        "unnamed": error_for_unnamed_parameters(),
+        "refusals": refusals() if dist.get_world_size() > 1 else {},
         "stream": stream_history(),
         "returned": returned_gradients(),
         "parameters": parameters_afterwards(),
@@ -71,21 +71,20 @@ def prepared_differences() -> dict[str, float]:
     return found
 
 
-def error_for_unnamed_parameters() -> str:
-    """What `metp` says to a preparation whose parameters it cannot know."""
+def refusals() -> dict[str, str]:
+    """What `metp` says to a preparation whose parameters it cannot know, and to a key/value head for several ranks."""
     local = _attention_tensors()
-    shards = AttentionShards(local["qkv_weight"], None, local["proj_weight"])
-    try:
-        metp_attention(
-            local["hidden"],
-            shards,
-            GEOMETRY,
-            dist.group.WORLD,
-            _normalise_and_rotate(local["query_norm"], local["key_norm"]),
-        )
-    except ValueError as error:
-        return str(error)
-    return "accepted"
+    few = Geometry(HEADS, 1, HEAD_DIM, 0.3)
+    found = {}
+    for case, geometry, prepare in (
+        ("unnamed", GEOMETRY, _normalise_and_rotate(local["query_norm"], local["key_norm"])),
+        ("few keys", few, keep_heads),
+    ):
+        try:
+            metp_attention(local["hidden"], _attention_shards(local), geometry, dist.group.WORLD, prepare)
+        except ValueError as error:
+            found[case] = str(error)
+    return found
 
 
 def stream_history() -> list[dict[str, Any]]:

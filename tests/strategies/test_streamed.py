@@ -33,8 +33,10 @@ def test_norms_and_rotation_inside_a_head_group_get_the_gradients_that_autograd_
         assert max(found["prepared"].values()) < 1e-12, found["prepared"]
 
 
-def test_parameters_that_backward_would_not_know_of_are_refused():
-    assert "uses parameters without naming them" in findings(2)[0]["unnamed"]
+def test_metp_refuses_what_it_cannot_compute():
+    for found in findings(2):
+        assert "uses parameters without naming them" in found["refusals"]["unnamed"]
+        assert "whole key/value heads on each of the 2 ranks" in found["refusals"]["few keys"]
 
 
 @pytest.mark.parametrize("num_ranks", NUM_RANKS)

@@ -9,7 +9,7 @@ rank holds one head group's at a time, [t, b, (a + 2g) d / P], and of the weight
 Backward computes q, k, v of a head group again from the saved input. Kept besides that input are each group's
 attention output and log-sum-exp, [t, b, a d] and [b, a, t] in all. Without them backward would also run the forward
 ring again: for a 7B layer at 131,072 tokens a fifth more time to save a fifth of what is kept, when full recompute
-of the layer saves four fifths for a third more time; so that is the way to keep less.
+of the layer saves four fifths for little over a quarter; so that is the way to keep less.
 
 Sends per rank, with W elements of weights and biases, t = s/P:
     forward: W (P-1)/P, and K/V 2 g d t b (P-1) as `ring`;
