@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 from paradyse_megatron.integration.orphans import end_with_launcher
 
 BAD_INPUT = 2
+PATIENCE_SECONDS = 10.0
 
 
 def main() -> int:
@@ -98,9 +100,24 @@ def _refuse(error: ValueError) -> int:
     """Say what is wrong. Peers that wait in a collective end when this process does."""
     sys.stderr.write(f"paradyse: rank {os.environ.get('RANK', '0')}: {error}\n")
     sys.stderr.flush()
+    _let_the_others_speak()
     if torch.distributed.is_initialized():
         os._exit(BAD_INPUT)
     return BAD_INPUT
+
+
+def _let_the_others_speak() -> None:
+    """Wait, for some seconds at most, until every rank has refused: torchrun kills them when one ends."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    from torch.distributed import TCPStore
+
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(address, port, is_master=False, wait_for_workers=False)
+    store.add("paradyse/refused", 1)
+    end = time.monotonic() + PATIENCE_SECONDS
+    while store.add("paradyse/refused", 0) < int(os.environ["WORLD_SIZE"]) and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
