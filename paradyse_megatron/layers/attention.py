@@ -11,8 +11,10 @@ from megatron.core.transformer.attention import SelfAttention
 from megatron.core.transformer.enums import AttnMaskType
 from torch import Tensor
 
+from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.layers.active import current_call
 from paradyse_megatron.layers.parameters import weight_and_bias
+from paradyse_megatron.layers.topology import ranks_per_node
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, HeadPreparation
 from paradyse_megatron.strategies.attention.metp import metp_attention
 from paradyse_megatron.strategies.attention.ring import ring_attention
@@ -20,10 +22,18 @@ from paradyse_megatron.strategies.attention.ulysses import ulysses_attention
 from paradyse_megatron.strategies.attention.upipe import upipe_attention
 from paradyse_megatron.strategies.attention.usp import usp_attention
 
+
+def _usp_within_nodes(
+    hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group, prepare: HeadPreparation
+) -> Tensor:
+    nodes = ranks_per_node(torch.distributed.get_world_size())
+    return usp_attention(hidden, shards, geometry, group, prepare, nodes)
+
+
 ATTENTION: dict[str, Callable[..., Tensor]] = {
     "ulysses": ulysses_attention,
     "ring": ring_attention,
-    "usp": usp_attention,
+    "usp": _usp_within_nodes,
     "upipe": upipe_attention,
     "metp": metp_attention,
 }

@@ -61,7 +61,7 @@ def test_the_defaults_are_accepted(answers):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"), [("--paradyse-plan rong", "rong"), ("--data-path /nowhere", "/nowhere")]
+    ("arguments", "part"), [("--paradyse-strategies rong", "rong"), ("--data-path /nowhere", "/nowhere")]
 )
 def test_the_launcher_exits_with_2_and_every_rank_says_why(tmp_path, arguments, part):
     environment = os.environ | {

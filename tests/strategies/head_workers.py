@@ -81,12 +81,17 @@ def whole_tensors(geometry: Geometry, seq_length: int, batch: int, dtype: torch.
 def run(
     tensors: dict[str, Tensor], geometry: Geometry, attention: Any, first_row: int, expanded: bool
 ) -> dict[str, Tensor]:
-    """The output and the gradient of every tensor. The loss weighs every token differently, unless it is a sum."""
+    """The output and the gradient of every tensor.
+
+    The loss hands back either the expanded gradient of a plain sum, or one that is not contiguous and weighs every
+    token differently.
+    """
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in tensors.items()}
     shards = AttentionShards(leaves["qkv_weight"], leaves.get("qkv_bias"), leaves["proj_weight"])
     output = attention(leaves["hidden"], shards, preparation(leaves["query_norm"], leaves["key_norm"]))
     weights = 1 + torch.arange(first_row, first_row + output.shape[0]).sin().to(output.dtype)
-    (output.sum() if expanded else (output.square() * weights.view(-1, 1, 1)).sum()).backward()
+    loss = output.sum() if expanded else (output.transpose(0, 1).square() * weights.view(1, -1, 1)).sum()
+    loss.backward()
     return {"output": output.detach()} | {name: leaf.grad for name, leaf in leaves.items()}
 
 

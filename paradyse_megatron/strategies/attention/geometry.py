@@ -10,7 +10,6 @@ from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.comm.gathered import GatheredTriple, gather_triple
-from paradyse_megatron.layouts.heads import HeadDealing
 
 PrepareHeads = Callable[[Tensor, Tensor, "slice | Tensor"], tuple[Tensor, Tensor]]
 """(query [n, b, heads, d], key, positions of the n tokens) to both with q/k norms and rotary embedding applied."""
@@ -78,19 +77,18 @@ class Geometry:
         query, key, value = by_group.split([heads_per_group, 1, 1], dim=3)
         return query.flatten(2, 3), key.flatten(2, 3), value.flatten(2, 3)
 
-    def with_copies(self, mixed_qkv: Tensor, num_ranks: int) -> tuple[Geometry, Tensor]:
-        """Key/value heads for P ranks that own a/P query heads each: if fewer than P, P/g consecutive ranks share one.
+    def with_copies(self, mixed_qkv: Tensor, copies: int) -> tuple[Geometry, Tensor]:
+        """Key/value heads for ranks of which so many consecutive ones share one, each with its part of the query heads.
 
-        [n, b, (a + 2g) d] to [n, b, (a + 2P) d], in the order of a geometry with P key/value heads, which is returned
-        with it; backward sums the gradients of the copies. Both unchanged when there are key/value heads enough.
+        [n, b, (a + 2g) d] to [n, b, (a + 2g copies) d], in the order of a geometry with g * copies key/value heads,
+        which is returned with it; backward sums the gradients of the copies.
         """
-        copies = HeadDealing(self.num_heads, self.num_groups, num_ranks).num_copies
         if copies == 1:
             return self, mixed_qkv
         by_group = mixed_qkv.unflatten(-1, (self.num_groups, -1, self.head_dim))
         own_queries = by_group[:, :, :, :-2].unflatten(3, (copies, -1))
         key_value = by_group[:, :, :, -2:].unsqueeze(3).expand(-1, -1, -1, copies, -1, -1)
-        return replace(self, num_groups=num_ranks), torch.cat((own_queries, key_value), dim=4).flatten(2)
+        return replace(self, num_groups=copies * self.num_groups), torch.cat((own_queries, key_value), dim=4).flatten(2)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ class HeadBlocks:
         """Of the fused projection [(a + 2g) d, ...] the rows of a chunk's query heads, rank after rank; a view."""
         dealing = self.dealing
         of_all_sharers = self._by_group(whole)[:, chunk.groups, :-2]
+        # A rank with several key/value heads shares none of them, so this order is rank after rank.
         own = of_all_sharers.unflatten(2, (dealing.num_copies, dealing.heads_per_own_group))
-        return own[:, :, :, chunk.heads].movedim(2, 1)
+        return own[:, :, :, chunk.heads]
 
     def key_value(self, whole: Tensor, chunk: HeadChunk) -> Tensor:
         """Likewise those of its keys and values, each once, however many ranks share it."""

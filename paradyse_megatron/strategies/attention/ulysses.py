@@ -14,6 +14,7 @@ from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group, heads_to_tokens, tokens_to_heads
 from paradyse_megatron.comm.gathered import gathered_linear
+from paradyse_megatron.layouts.heads import HeadDealing
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
 
 
@@ -24,9 +25,10 @@ def ulysses_attention(
 
     Needs g to be a multiple of P or P of g.
     """
+    copies = HeadDealing(geometry.num_heads, geometry.num_groups, group.size()).num_copies
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(hidden, qkv_weight, qkv_bias)
-    dealt, mixed = geometry.with_copies(mixed, group.size())
+    dealt, mixed = geometry.with_copies(mixed, copies)
     query, key, value = dealt.split(tokens_to_heads(mixed, group))
     query, key = prepare(query, key, slice(0, query.shape[0]))
     context = heads_to_tokens(_causal_attention(query, key, value, geometry.softmax_scale), group)

@@ -2,9 +2,9 @@
 
 Each chunk takes the same few of every rank's own heads: they are projected on own tokens, exchanged for all tokens,
 attended, exchanged back, and their share of the output projection is added up in fp32. So of q, k, v a rank holds
-some chunks' at a time, never all. While one chunk is attended, the next one's q, k, v and the previous one's output
-travel. Where a rank has fewer key/value heads than chunks, keys and values come with the first chunk that needs them
-and stay for the others.
+two chunks' at a time, never all. While one chunk is attended, the next one's q, k, v travel; its output travels while
+the one after next is projected. Where a rank has fewer key/value heads than chunks, keys and values come with the first
+chunk that needs them and stay for the others.
 
 Backward projects and exchanges q, k, v of a chunk again. Kept besides the input are each chunk's attention output
 and log-sum-exp, t b a d and t b a numbers in all; without them backward would have to run attention's forward again.
