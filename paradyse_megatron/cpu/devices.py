@@ -33,6 +33,7 @@ CAPABILITY = (8, 0)
 
 
 def replacements() -> Iterator[Replacement]:
+    """What stands for torch's devices, tensor factories and moves between devices."""
     # `with torch.device(...)` looks factories up in a set that is filled once: let it hold the originals.
     torch.utils._device._device_constructors()
     for name in FACTORIES:

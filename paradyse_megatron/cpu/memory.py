@@ -18,6 +18,7 @@ _RESET_PEAK = b"5"  # see clear_refs in proc(5)
 
 
 def resident_bytes(device: Any = None) -> int:
+    """Resident set of this process, now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
@@ -28,6 +29,7 @@ def peak_resident_bytes(device: Any = None) -> int:
 
 
 def reset_peak(device: Any = None) -> None:
+    """Let the high-water mark of the resident set begin anew."""
     try:
         with open("/proc/self/clear_refs", "wb") as file:
             file.write(_RESET_PEAK)
@@ -36,6 +38,7 @@ def reset_peak(device: Any = None) -> None:
 
 
 def total_memory_bytes() -> int:
+    """Memory of this machine, in bytes."""
     return memory_info()[1]
 
 
@@ -67,6 +70,7 @@ def empty_cache() -> None:
 
 
 def replacements() -> Iterator[Replacement]:
+    """What stands for `torch.cuda`'s memory statistics."""
     functions: dict[str, Callable[..., Any]] = {
         "memory_allocated": resident_bytes,
         "memory_reserved": resident_bytes,

@@ -78,6 +78,7 @@ class Event:
 
 
 def replacements() -> Iterator[Replacement]:
+    """What stands for streams and events."""
     default = Stream()
 
     def default_stream(*_: Any, **__: Any) -> Stream:

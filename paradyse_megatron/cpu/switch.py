@@ -50,4 +50,5 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
+    """Whether `torch.cuda` is mapped onto the CPU now."""
     return _active is not None

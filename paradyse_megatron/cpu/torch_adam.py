@@ -21,6 +21,7 @@ _ADAM = (torch.optim.Adam, torch.optim.AdamW)
 
 
 def replacements(module: ModuleType) -> Iterator[Replacement]:
+    """What repairs resuming torch's Adam under Megatron's distributed optimizer."""
     if module.HAVE_APEX_OR_TE:
         return
     optimizer_class = module.DistributedOptimizer
