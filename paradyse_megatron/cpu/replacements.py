@@ -12,6 +12,8 @@ _ABSENT: Any = object()  # the owner itself had no such attribute (it may have i
 
 
 class Replacement(NamedTuple):
+    """`owner.name` becomes `new` while the mapping is on."""
+
     owner: Any
     name: str
     new: Any

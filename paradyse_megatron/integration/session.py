@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ class Session:
             self._unlogged = [line for line in self._unlogged if line.iteration > done]
             self._logged_iteration = done
             if parallel_state.get_data_parallel_rank() == 0:
-                print(log_line(done, ready), flush=True)
+                sys.stdout.write(log_line(done, ready) + "\n")  # where Megatron's own log goes
+                sys.stdout.flush()
 
 
 def log_line(iteration: int, lines: list[TraceLine]) -> str:
