@@ -13,7 +13,7 @@ cd "$root"
 PATH="${PATH//"$root/.venv/bin:"/}" # an activated .venv is ours, not an environment that was there before
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 home="$root/.venv"
-extras="megatron,report,test"
+extras="megatron,report,profile,cuda,test"
 
 say() { echo "setup_env: $*" >&2; }
 
