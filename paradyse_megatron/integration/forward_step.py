@@ -12,7 +12,7 @@ from megatron.core.utils import get_attr_wrapped_model
 from megatron.training import get_args, get_timers
 from torch import Tensor
 
-from paradyse_megatron.integration.compat import count_real_tokens, has_output_processor
+from paradyse_megatron.compat import count_real_tokens, has_output_processor
 from paradyse_megatron.integration.session import Session
 from paradyse_megatron.layers.loss_head import planned_loss
 from paradyse_megatron.runtime.controller import Controller

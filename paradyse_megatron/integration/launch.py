@@ -1,7 +1,7 @@
 """The one command, behind `scripts/pretrain_gpt_paradyse.sh`: data, training on every device of this machine, summary.
 
-Settings come from the environment (PARADYSE_OUT, PARADYSE_NPROC, DATA_PATH); arguments are Megatron's and ours, and win
-over the defaults here.
+Settings come from the environment (PARADYSE_OUT, PARADYSE_NPROC, DATA_PATH, MEGATRON_PATH); arguments are Megatron's and
+ours, and win over the defaults here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from paradyse_megatron.data.corpus import build_corpus
 from paradyse_megatron.integration.orphans import announce_launcher
+from paradyse_megatron.integration.program import choose_program
 from paradyse_megatron.report.summary import print_summary
 from paradyse_megatron.runtime.trace import read_trace
 
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     out = Path(os.environ.get("PARADYSE_OUT", "runs/demo"))
     trace = out / "trace.jsonl"
     try:
+        training = choose_program()
         num_ranks = _num_ranks(torch.cuda.device_count() if on_gpu else 2)
         data = os.environ.get("DATA_PATH") or _demo_corpus(out)
     except ValueError as error:
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         *_WITHOUT_FUSED_KERNELS,
         *(["--bf16"] if on_gpu else _ON_CPU),
     ]
-    status = _torchrun([*defaults, *arguments], num_ranks)
+    status = _torchrun([*training, *defaults, *arguments], num_ranks)
     if status == 0:
         trace = Path(_last_value("--paradyse-trace", arguments) or trace)
         print_summary(read_trace(trace), trace)
@@ -92,6 +94,8 @@ def _torchrun(arguments: Sequence[str], num_ranks: int) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # Megatron's overlap needs it
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # Megatron warns of every library that is not installed
+    # Megatron compiles a helper with whatever python3 comes first.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     announce_launcher()
     config = LaunchConfig(
         min_nodes=1,
@@ -102,7 +106,7 @@ def _torchrun(arguments: Sequence[str], num_ranks: int) -> int:
         rdzv_endpoint="localhost:0",
         max_restarts=0,
     )
-    command = [sys.executable, "-m", "paradyse_megatron.integration.pretrain", *arguments]
+    command = [sys.executable, *arguments]
     try:
         elastic_launch(config, command[0])(*command[1:])
     except ChildFailedError as error:

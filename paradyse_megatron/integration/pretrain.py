@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
-import os
 import sys
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,27 +18,29 @@ import torch
 if TYPE_CHECKING:
     from paradyse_megatron.integration.session import Session
 
+from paradyse_megatron import compat
 from paradyse_megatron.integration.orphans import end_with_launcher
-
-BAD_INPUT = 2
-PATIENCE_SECONDS = 10.0
+from paradyse_megatron.integration.refusal import refusals
 
 
 def main() -> int:
     """Exit status: 0 done, 2 bad input (one sentence on standard error, on every rank)."""
+    get_ready()
+    with refusals():
+        compat.check_version()
+        args, model_config, session = settle()
+        compat.call_pretrain(args, model_config, *hooks(args, session))
+    return 0
+
+
+def get_ready() -> None:
+    """What a rank does before Megatron is imported."""
     end_with_launcher()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     if not torch.cuda.is_available():
         from paradyse_megatron import cpu
 
         cpu.enable()
-    try:
-        _train()
-    except ValueError as error:
-        if not _is_ours(error):
-            raise
-        return _refuse(error)
-    return 0
 
 
 def settle() -> tuple[argparse.Namespace, Any, Session]:
@@ -47,30 +48,28 @@ def settle() -> tuple[argparse.Namespace, Any, Session]:
 
     Returns Megatron's arguments, its model configuration, and the session.
     """
-    from paradyse_megatron.data.provider import open_parts
-    from paradyse_megatron.integration import compat
     from paradyse_megatron.integration.arguments import add_arguments, prepare
+
+    args = compat.parse_arguments(add_arguments, prepare, {"tokenizer_type": "NullTokenizer"})
+    model_config = compat.model_config(args)
+    return args, model_config, make_session(args, model_config)
+
+
+def make_session(args: argparse.Namespace, model_config: Any) -> Session:
+    """Check data and plan, before anything is sent. Raises ValueError."""
+    from paradyse_megatron.data.provider import open_parts
     from paradyse_megatron.integration.session import Session
     from paradyse_megatron.integration.setup import make_decider
 
-    args = compat.parse_arguments(add_arguments, prepare, {"tokenizer_type": "NullTokenizer"})
     open_parts(args)
-    model_config = compat.model_config(args)
-    return args, model_config, Session(args, make_decider(args, model_config.transformer))
+    return Session(args, make_decider(args, model_config.transformer))
 
 
-def _train() -> None:
-    from paradyse_megatron.integration import compat
-
-    compat.check_version()
-    from megatron.core.enums import ModelType
-    from megatron.training import pretrain
-    from megatron.training.argument_utils import pretrain_cfg_container_from_args
-
+def hooks(args: argparse.Namespace, session: Session) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What Megatron's `pretrain` is given: the provider of data, and the forward step."""
     from paradyse_megatron.data.provider import datasets_provider
     from paradyse_megatron.integration.forward_step import forward_step
 
-    args, model_config, session = settle()
     if args.pipeline_model_parallel_size == 2:
         compat.separate_shape_exchanges()
 
@@ -79,45 +78,7 @@ def _train() -> None:
         return datasets_provider(num_samples, vp_stage)
 
     open_data.is_distributed = True  # type: ignore[attr-defined]
-    pretrain(
-        pretrain_cfg_container_from_args(args, model_config),
-        open_data,
-        ModelType.encoder_or_decoder,
-        functools.partial(forward_step, session),
-    )
-
-
-def _is_ours(error: ValueError) -> bool:
-    """Whether this package raised it, for the user to read; one from elsewhere is a defect and keeps its traceback."""
-    innermost = error.__traceback__
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    package = innermost.tb_frame.f_globals.get("__package__") if innermost is not None else None
-    return (package or "").startswith("paradyse_megatron")
-
-
-def _refuse(error: ValueError) -> int:
-    """Say what is wrong. Peers that wait in a collective end when this process does."""
-    sys.stderr.write(f"paradyse: rank {os.environ.get('RANK', '0')}: {error}\n")
-    sys.stderr.flush()
-    _let_the_others_speak()
-    if torch.distributed.is_initialized():
-        os._exit(BAD_INPUT)
-    return BAD_INPUT
-
-
-def _let_the_others_speak() -> None:
-    """Wait, for some seconds at most, until every rank has refused: torchrun kills them when one ends."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return
-    from torch.distributed import TCPStore
-
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(address, port, is_master=False, wait_for_workers=False)
-    store.add("paradyse/refused", 1)
-    end = time.monotonic() + PATIENCE_SECONDS
-    while store.add("paradyse/refused", 0) < int(os.environ["WORLD_SIZE"]) and time.monotonic() < end:
-        time.sleep(0.05)
+    return open_data, functools.partial(forward_step, session)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from paradyse_megatron.compat import has_output_processor
 from paradyse_megatron.costmodel import head_bytes
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.arguments import chosen_options
-from paradyse_megatron.integration.compat import has_output_processor
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.layers.support import check_supported, unsupported_reason
 from paradyse_megatron.planner.option import Option, all_options

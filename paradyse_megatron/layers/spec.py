@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 from typing import Any
 
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer import transformer_block
-from megatron.core.transformer.mlp import MLP
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import (
     TransformerBlock,
@@ -18,6 +16,7 @@ from megatron.core.transformer.transformer_block import (
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
+from paradyse_megatron.compat.layers import with_mlp_class
 from paradyse_megatron.layers.attention import DynamicSelfAttention
 from paradyse_megatron.layers.mlp import DynamicMLP
 from paradyse_megatron.layers.norm import norm_for
@@ -52,7 +51,7 @@ def dynamic_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
         params=dict(submodules.self_attention.params),
         submodules=submodules.self_attention.submodules,
     )
-    submodules.mlp = _mlp_builder(submodules.mlp)
+    submodules.mlp = with_mlp_class(submodules.mlp, DynamicMLP)
     return submodules
 
 
@@ -92,10 +91,3 @@ def _stock_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
         module=stock_attention.module, params=dict(stock_attention.params), submodules=attention
     )
     return submodules
-
-
-def _mlp_builder(stock: Any) -> Any:
-    """Our MLP built as the stock one; anything else, such as mixture of experts, stays Megatron's."""
-    if isinstance(stock, functools.partial) and stock.func == MLP.as_mlp_submodule:
-        return functools.partial(DynamicMLP.as_mlp_submodule, *stock.args, **stock.keywords)
-    return stock

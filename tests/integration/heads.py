@@ -14,7 +14,8 @@ cpu.enable()
 from megatron.core.num_microbatches_calculator import unset_num_microbatches_calculator  # noqa: E402
 from megatron.training.global_vars import destroy_global_vars  # noqa: E402
 
-from paradyse_megatron.integration import compat, forward_step, setup  # noqa: E402
+from paradyse_megatron import compat  # noqa: E402
+from paradyse_megatron.integration import forward_step, setup  # noqa: E402
 from paradyse_megatron.integration.pretrain import settle  # noqa: E402
 from paradyse_megatron.layers import loss_head  # noqa: E402
 from paradyse_megatron.runtime.controller import Controller  # noqa: E402

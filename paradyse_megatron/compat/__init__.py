@@ -1,0 +1,23 @@
+"""Every difference between Megatron versions that we meet, each with the version and when to drop it.
+
+One file a concern; nothing here imports Megatron before it is called.
+"""
+
+from paradyse_megatron.compat.arguments import parse_arguments, script_arguments
+from paradyse_megatron.compat.models import has_output_processor, model_config
+from paradyse_megatron.compat.pipeline import separate_shape_exchanges
+from paradyse_megatron.compat.training import call_pretrain, count_real_tokens, redirect_pretrain
+from paradyse_megatron.compat.version import check_version, has_transformer_engine
+
+__all__ = [
+    "call_pretrain",
+    "check_version",
+    "count_real_tokens",
+    "has_output_processor",
+    "has_transformer_engine",
+    "model_config",
+    "parse_arguments",
+    "redirect_pretrain",
+    "script_arguments",
+    "separate_shape_exchanges",
+]
