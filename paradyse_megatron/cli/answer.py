@@ -31,7 +31,7 @@ class Answer:
 
     def show(self) -> None:
         """Print for people."""
-        console = Console()
+        console = Console(markup=False)  # brackets are the user's, as in pip install 'x[y]'
         table = Table(*self.columns, title=self.title)
         for row in self.rows:
             table.add_row(*row)

@@ -64,5 +64,5 @@ def _answer(action: str, checkout: Path, found: Inspection) -> Answer:
     elif found.changed:
         notes.append(f"Not committed: {', '.join(found.changed)}; apply and revert refuse until it is.")
     title = f"Patches of {checkout} (Megatron {found.version})"
-    return Answer(content, title, ("patch", "changes", "state", "detail"), rows, notes,
-                  State.CONFLICT not in states and found.changed == [])  # fmt: skip
+    yes = State.CONFLICT not in states and (action != "check" or found.changed == [])
+    return Answer(content, title, ("patch", "changes", "state", "detail"), rows, notes, yes)

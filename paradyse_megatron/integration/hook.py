@@ -55,8 +55,9 @@ def with_dynamic_parallel(pretrain: Callable[..., Any]) -> Callable[..., Any]:
         with refusals():
             compat.check_version()
             args = compat.script_arguments(named, prepare)
-            session = make_session(args, compat.model_config(args))
-            return compat.redirect_pretrain(pretrain, (arguments, named), args, *hooks(args, session))
+            config = compat.model_config(args)
+            session = make_session(args, config)
+            return compat.redirect_pretrain(pretrain, (arguments, named), args, config, *hooks(args, session))
 
     return dynamic_pretrain
 

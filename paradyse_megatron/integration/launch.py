@@ -1,7 +1,7 @@
 """The one command, behind `scripts/pretrain_gpt_paradyse.sh`: data, training on every device of this machine, summary.
 
-Settings come from the environment (PARADYSE_OUT, PARADYSE_NPROC, DATA_PATH, MEGATRON_PATH); arguments are Megatron's and
-ours, and win over the defaults here.
+Settings come from the environment (PARADYSE_OUT, PARADYSE_NPROC, DATA_PATH, MEGATRON_PATH); arguments are Megatron's
+and ours, and win over the defaults here.
 """
 
 from __future__ import annotations

@@ -39,10 +39,12 @@ def is_patched(checkout: Path, version: str) -> bool:
     """Whether all that its pretrain_gpt.py needs is applied."""
     needed = [patch for patch in load_series() if patch.target == SCRIPT and patch.is_for(version)]
     script = checkout / SCRIPT
-    return script.is_file() and all(patch.is_in(script.read_text()) for patch in needed)
+    return script.is_file() and all(patch.is_in(script.read_text(errors="replace")) for patch in needed)
 
 
 def _put_first_on_path(checkout: Path) -> None:
+    """For this process, which reads and writes data through it, and for the ranks."""
+    sys.path.insert(0, str(checkout))
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(checkout), *others])
 

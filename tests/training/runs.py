@@ -103,9 +103,10 @@ class Training:
         out: folder of the trace and the log; a resumed run is given that of the one it continues.
         flags: Megatron's arguments and ours, besides `MODEL`.
         num_ranks: processes to train with.
+        megatron: a Megatron-LM checkout to train with instead of the installed package.
     """
 
-    def __init__(self, corpus: str, out: Path, flags: str, num_ranks: int = 2):
+    def __init__(self, corpus: str, out: Path, flags: str, num_ranks: int = 2, megatron: Path | None = None):
         out.mkdir(parents=True, exist_ok=True)
         self._log, self._trace = out / "log", out / "trace.jsonl"
         environment = os.environ | {
@@ -117,6 +118,8 @@ class Training:
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
+        if megatron is not None:
+            environment["MEGATRON_PATH"] = str(megatron)
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve in a container
         command = [sys.executable, "-m", "paradyse_megatron.integration.launch", *MODEL, *flags.split()]
         with open(self._log, "wb") as log:
@@ -179,9 +182,9 @@ class Training:
         return f"The run {what}; its last lines:\n{tail}"
 
 
-def train(corpus: str, out: Path, flags: str, num_ranks: int = 2) -> Result:
+def train(corpus: str, out: Path, flags: str, num_ranks: int = 2, megatron: Path | None = None) -> Result:
     """A run that has to end well."""
-    with Training(corpus, out, flags, num_ranks) as run:
+    with Training(corpus, out, flags, num_ranks, megatron) as run:
         result = run.finish()
         assert result.status == 0, run._complaint(f"ended with status {result.status}")
     assert result.trace, "the run left no trace"

@@ -1,0 +1,1 @@
+"""What this machine has of all that training can use, and how to get the rest."""
