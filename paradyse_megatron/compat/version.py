@@ -14,9 +14,15 @@ _PACKAGE_INFO = Path("megatron") / "core" / "package_info.py"
 
 def check_version() -> None:
     """Refuse an unsupported megatron-core by name, before anything of it is used. Raises ValueError."""
+    version, folder = megatron_in_use()
+    refuse_unsupported(version, f"was found in {folder}")
+
+
+def megatron_in_use() -> tuple[str, Path]:
+    """The version of the megatron-core that Python imports, and the folder that holds `megatron/`."""
     from megatron.core import package_info
 
-    refuse_unsupported(package_info.__version__, f"was found in {Path(package_info.__file__).parents[1]}")
+    return package_info.__version__, Path(package_info.__file__).parents[2]
 
 
 def refuse_unsupported(version: str, where: str) -> None:

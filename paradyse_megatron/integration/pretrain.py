@@ -61,6 +61,10 @@ def make_session(args: argparse.Namespace, model_config: Any) -> Session:
     from paradyse_megatron.integration.session import Session
     from paradyse_megatron.integration.setup import make_decider
 
+    if args.rank == 0:
+        version, folder = compat.megatron_in_use()
+        sys.stdout.write(f" paradyse: megatron-core {version} in {folder}\n")  # where Megatron's own log goes
+        sys.stdout.flush()
     open_parts(args)
     return Session(args, make_decider(args, model_config.transformer))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import tempfile
 
 import pytest
 
@@ -183,3 +184,11 @@ def test_only_the_command_changes_a_checkout():
     package = REPOSITORY / "paradyse_megatron"
     users = [file for file in package.rglob("*.py") if "patches.change" in file.read_text()]
     assert [file.relative_to(package).as_posix() for file in users] == ["cli/patch.py"]
+
+
+def test_the_copy_may_lie_in_a_repository_too(tmp_path, capsys, monkeypatch):
+    tree, other = make_tree(tmp_path / "tree"), make_tree(tmp_path / "other")
+    monkeypatch.setattr(tempfile, "tempdir", str(other / "megatron"))
+    assert only(states(capsys, "check", tree)) == "applicable"
+    assert only(states(capsys, "apply", tree)) == "applied"
+    assert b"with_dynamic_parallel" in (tree / TARGET).read_bytes()

@@ -9,19 +9,18 @@ of the installed megatron-core, micro-batch by micro-batch.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
+import re
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.integration.patches.change import apply_patches, revert_patches
 from paradyse_megatron.integration.patches.state import State, inspect_checkout
 from tests.training.runs import Result, make_corpus, train
@@ -59,13 +58,13 @@ def try_checkout(checkout: Path, corpus: str, out: Path, expected: list[float]) 
     found = inspect_checkout(checkout)
     assert {one.state for one in found.patches} == {State.APPLICABLE}, found.patches
     own = train(corpus, out / "own", FLAGS, megatron=checkout)
-    assert "own entry" in own.output
+    assert "own entry" in own.output and _uses(own, checkout)
     applied = apply_patches(checkout)
     try:
         assert {one.state for one in applied.patches} == {State.APPLIED}, applied.patches
         assert apply_patches(checkout).patches == applied.patches, "applying twice is not applying once"
         patched = train(corpus, out / "patched", FLAGS, megatron=checkout)
-        assert f"{checkout.resolve()}/pretrain_gpt.py" in patched.output
+        assert f"{checkout.resolve()}/pretrain_gpt.py" in patched.output and _uses(patched, checkout)
     finally:
         revert_patches(checkout)
     return Outcome(
@@ -84,6 +83,12 @@ def losses_of(result: Result) -> list[float]:
     losses = [loss for loss in result.losses if loss is not None]
     assert len(losses) == len(result.losses) == 12
     return losses
+
+
+def _uses(result: Result, checkout: Path) -> bool:
+    """Whether a run's ranks imported the megatron of that checkout."""
+    line = rf"^ paradyse: megatron-core \S+ in {re.escape(str(checkout.resolve()))}$"
+    return re.search(line, result.output, re.MULTILINE) is not None
 
 
 def _difference(found: list[float], expected: list[float]) -> float:
@@ -126,14 +131,10 @@ def _show(outcomes: list[Outcome]) -> None:
 
 
 def _report(outcomes: list[Outcome], expected: list[float], num_checkouts: int) -> dict[str, object]:
-    return {
+    return conditions() | {
         "what": "losses of 3 iterations at TP=2 on CPU, with each Megatron-LM checkout and the installed megatron-core",
         "command": f"bash scripts/megatron_versions.sh CHECKOUT... ({num_checkouts} checkouts)",
         "flags": FLAGS,
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{platform.machine()}, CPU only, gloo",
-        "versions": {name: metadata.version(name) for name in ("torch", "megatron-core")},
-        "python": platform.python_version(),
         "installed_losses": expected,
         "checkouts": [asdict(one) for one in outcomes],
     }
