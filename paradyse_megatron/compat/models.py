@@ -15,9 +15,11 @@ logger = logging.getLogger(__name__)
 def model_config(args: argparse.Namespace) -> Any:
     """Megatron's configuration of the GPT; `.transformer` is the `TransformerConfig`.
 
-    Raises ValueError when the layers of --spec cannot be imported. Megatron (0.19) logs that, and goes on with layers
-    of its own. Up to 0.18 there is no configuration of a whole GPT; drop that branch with 0.18.
+    Raises ValueError for a hybrid model, and when the layers of --spec cannot be imported. Megatron (0.19) logs that,
+    and goes on with layers of its own. Up to 0.18 there is no configuration of a whole GPT; drop that branch with 0.18.
     """
+    if getattr(args, "hybrid_layer_pattern", None) is not None:
+        raise ValueError("--hybrid-layer-pattern is not available in this version; leave it out to train a GPT.")
     if builds_by_function():
         from megatron.training.arguments import core_transformer_config_from_args
 

@@ -145,7 +145,8 @@ def test_an_unsupported_megatron_makes_training_impossible(tmp_path, monkeypatch
 def test_patches_of_a_checkout_are_shown(tmp_path, monkeypatch):
     tree = make_tree(tmp_path / "tree")
     monkeypatch.setenv("MEGATRON_PATH", str(tree))
-    assert ours.patches().details["states"] == {"gpt-flags": "applicable", "gpt-hook": "applicable"}
+    states = ours.patches().details["states"]
+    assert set(states.values()) == {"applicable"} and {"gpt-flags", "gpt-hook"} <= set(states)
     assert f"paradyse patch apply --megatron {tree}" in ours.patches().remedy
     assert main(["patch", "apply", "--megatron", str(tree)]) == 0
     assert ours.patches().is_good
