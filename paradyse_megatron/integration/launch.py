@@ -39,13 +39,13 @@ _ON_CPU = ["--distributed-backend", "gloo", "--use-cpu-initialization"]
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0 done, 2 bad input, 1 anything else."""
-    import torch
-
-    on_gpu = torch.cuda.is_available()
     out = Path(os.environ.get("PARADYSE_OUT", "runs/demo"))
     trace = out / "trace.jsonl"
     try:
         training = choose_program()
+        import torch
+
+        on_gpu = torch.cuda.is_available()
         num_ranks = _num_ranks(torch.cuda.device_count() if on_gpu else 2)
         data = os.environ.get("DATA_PATH") or _demo_corpus(out)
     except ValueError as error:
