@@ -112,13 +112,12 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         corpus = make_corpus(Path(folder))
         expected = losses_of(train(corpus, Path(folder) / "installed", FLAGS))
-        outcomes = [
-            try_checkout(checkout, corpus, Path(folder) / str(number), expected)
-            for number, checkout in enumerate(asked.checkouts)
-        ]
+        outcomes: list[Outcome] = []
+        for number, checkout in enumerate(asked.checkouts):
+            outcomes.append(try_checkout(checkout, corpus, Path(folder) / str(number), expected))
+            if asked.out:  # each time, as what follows may fail
+                asked.out.write_text(json.dumps(_report(outcomes, expected, asked.checkouts), indent=1) + "\n")
     _show(outcomes)
-    if asked.out:
-        asked.out.write_text(json.dumps(_report(outcomes, expected, len(asked.checkouts)), indent=1) + "\n")
     return 0 if all(one.is_clean and not one.difference and not one.own_difference for one in outcomes) else 1
 
 
@@ -130,10 +129,10 @@ def _show(outcomes: list[Outcome]) -> None:
     Console().print(table)
 
 
-def _report(outcomes: list[Outcome], expected: list[float], num_checkouts: int) -> dict[str, object]:
+def _report(outcomes: list[Outcome], expected: list[float], checkouts: list[Path]) -> dict[str, object]:
     return conditions() | {
         "what": "losses of 3 iterations at TP=2 on CPU, with each Megatron-LM checkout and the installed megatron-core",
-        "command": f"bash scripts/megatron_versions.sh CHECKOUT... ({num_checkouts} checkouts)",
+        "command": " ".join(["bash scripts/megatron_versions.sh", *(checkout.name for checkout in checkouts)]),
         "flags": FLAGS,
         "installed_losses": expected,
         "checkouts": [asdict(one) for one in outcomes],
