@@ -44,6 +44,15 @@ def run_ranks(target: str, num_ranks: int, *args: Any, timeout_seconds: float = 
     return _run(target, num_ranks, args, kwargs, timeout_seconds, show_output=False)
 
 
+Call = tuple[str, tuple[Any, ...]]
+"""A target and its positional arguments."""
+
+
+def each(calls: list[Call]) -> list[Any]:
+    """A target of its own: several calls one after the other, for tests that share a launch."""
+    return [_resolve(target)(*args) for target, args in calls]
+
+
 def _run(target: str, num_ranks: int, args: Any, kwargs: Any, timeout_seconds: float, show_output: bool) -> list[Any]:
     from torch.distributed import TCPStore
 

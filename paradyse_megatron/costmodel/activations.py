@@ -100,7 +100,7 @@ def layer(option: Option, setting: Setting) -> Held:
     Backward runs the MLP first and lets go of what that saved, so attention's workspace counts only where it is more
     than that; term by term, so as never to be less than either.
     """
-    attention, mlp = ATTENTION[option.attention](setting), MLP[option.mlp](setting)
+    attention, mlp = _attention(option, setting), MLP[option.mlp](setting)
     saved = attention.saved + mlp.saved
     stream_gradient = setting.elements(2 * setting.shape.hidden_size)
     workspace = mlp.workspace.upper_bound(attention.workspace.excess_over(mlp.saved)) + stream_gradient
@@ -108,6 +108,29 @@ def layer(option: Option, setting: Setting) -> Held:
         return Held(saved, workspace)
     layer_input = setting.elements(setting.shape.hidden_size)
     return Held(layer_input, saved + workspace)
+
+
+def _attention(option: Option, setting: Setting) -> Held:
+    """With `selective` recompute what the core keeps is transient: of all heads, or of those treated at once."""
+    held = ATTENTION[option.attention](setting)
+    if option.recompute != "selective":
+        return held
+    dropped = held.saved.excess_over(_kept_around_core(option.attention, setting))
+    rounds = {"upipe": upipe_chunks(setting.shape, setting.group_size), "metp": setting.group_size}
+    return Held(held.saved.excess_over(dropped), held.workspace + dropped / rounds.get(option.attention, 1))
+
+
+def _kept_around_core(attention: str, setting: Setting) -> Polynomial:
+    """Norm, and what attention starts from: q, k, v with rotation in `tp_sp`, without where that is part of the core.
+
+    Then the context, which the output projection keeps. Strategies that project head group by head group start from
+    the norm's output and keep nothing else.
+    """
+    shape = _with_copies(setting) if attention == "ulysses" else setting.shape
+    if attention in ("upipe", "metp"):
+        return setting.norm()
+    rotated = _rotated(shape, setting.group_size) if attention == "tp_sp" else 0
+    return setting.norm() + setting.elements(_projected(shape) + rotated + shape.query_size)
 
 
 def _tp_sp_attention(setting: Setting) -> Held:
@@ -131,10 +154,11 @@ def _tp_sp_attention(setting: Setting) -> Held:
 def _ulysses(setting: Setting) -> Held:
     """As `tp_sp`, with the context before and after its exchange; whole weights, and send and receive buffers.
 
-    Where ranks share key/value heads, each holds a copy.
+    Where ranks share key/value heads, each holds a copy. Queries that lie between keys and values are copied out.
     """
     shape = _with_copies(setting)
-    copied = shape.query_size if _is_scattered(shape, setting.group_size) and not shape.rotary else 0
+    is_copied = _is_grouped(shape) and shape.num_query_groups > setting.group_size and not shape.rotary
+    copied = shape.query_size if is_copied else 0
     kept = _projected(shape) + copied + _rotated(shape, setting.group_size) + 2 * shape.query_size
     buffers = setting.elements(3 * _projected(shape) + 2 * shape.query_size)
     workspace = setting.whole_weights(setting.shape.attention_weights) + buffers
@@ -153,13 +177,11 @@ def _usp(setting: Setting) -> Held:
 def _ring_across(setting: Setting, degree: int) -> Held:
     """Norm, q, K/V block, context; in the workspace two K/V blocks, three of their gradients, three accumulators.
 
-    Where q is not copied on its way (neither rotated nor apart from k and v), it keeps the whole projection. Exchanges
-    in sub-groups of more than one rank add their buffers, and the context before and after.
+    Exchanges in sub-groups of more than one rank add their buffers, and the context before and after.
     """
     shape, exchanged = setting.shape, degree > 1
-    query = shape.query_size if shape.rotary or _is_scattered(shape, degree) else _projected(shape)
     tables = 4 * shape.head_dim * degree if shape.rotary else 0
-    kept = query + shape.key_value_size + shape.query_size * (1 + exchanged) + tables
+    kept = shape.query_size + shape.key_value_size + shape.query_size * (1 + exchanged) + tables
     in_flight = setting.elements(2 * shape.key_value_size) + setting.precise(3 * shape.key_value_size)
     accumulators = setting.precise(3 * shape.query_size)
     buffers = setting.elements(
@@ -263,11 +285,6 @@ def _rotated(shape: ModelShape, group_size: int) -> float:
 
 def _is_grouped(shape: ModelShape) -> bool:
     return shape.num_query_groups < shape.num_attention_heads
-
-
-def _is_scattered(shape: ModelShape, num_peers: int) -> bool:
-    """Whether a rank's query heads lie between keys and values of several key/value heads, and so are copied out."""
-    return _is_grouped(shape) and shape.num_query_groups > num_peers
 
 
 def _log_sum_exp(setting: Setting) -> Polynomial:

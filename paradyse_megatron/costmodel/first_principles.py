@@ -86,7 +86,11 @@ def _option_costs(option: Option, setting: Setting, cluster: Cluster) -> OptionC
         + _communication(option, setting, cluster)
     )
     overhead = Polynomial(cluster.layer_overhead_us / 1000)
-    recomputed = parts.forward + overhead / 3 if option.recompute == "full" else Polynomial()
+    recomputed = {
+        "none": Polynomial(),
+        "selective": _core_again(option, setting, cluster),
+        "full": parts.forward + overhead / 3,
+    }[option.recompute]
     held = activations.layer(option, setting)
     return OptionCosts(parts.forward + parts.backward + overhead + recomputed, held.saved, held.workspace)
 
@@ -130,6 +134,23 @@ def _attention_core(option: Option, setting: Setting, cluster: Cluster) -> _Mill
     return _Milliseconds(all_pairs / 2, all_pairs * (FLASH_BACKWARD / 2))
 
 
+def _core_again(option: Option, setting: Setting, cluster: Cluster) -> Polynomial:
+    """The core's forward: attention, its hops where it is a ring, and the reads and writes of what was dropped."""
+    once = Option(option.attention, option.mlp)
+    dropped = activations.layer(once, setting).saved.excess_over(activations.layer(option, setting).saved)
+    time = _attention_core(option, setting, cluster).forward + _passes(dropped, cluster)
+    if option.attention not in volumes.IN_CORE or setting.group_size == 1:
+        return time
+    hops = volumes.IN_CORE[option.attention]
+    sent = _sending(lambda tokens: hops(setting.shape, setting.group_size, tokens, setting.batch), setting, cluster)
+    return time + (1 - cluster.hop_overlap_fraction) * sent.forward
+
+
+def _passes(of_bytes: Polynomial, cluster: Cluster) -> Polynomial:
+    """Time of elementwise work that keeps so many bytes; what grows with s^2 are scores, counted with the core."""
+    return Polynomial(per_token=of_bytes.per_token) * (ELEMENTWISE_PASSES / _bytes_per_ms(cluster))
+
+
 def _elementwise(option: Option, setting: Setting, cluster: Cluster) -> _Milliseconds:
     """Norms, activation, residual: bound by memory, so counted by the bytes that they keep per token.
 
@@ -139,11 +160,8 @@ def _elementwise(option: Option, setting: Setting, cluster: Cluster) -> _Millise
     kept = activations.layer(keeps_all, setting).saved
     dropped = kept.excess_over(activations.layer(Option(option.attention, option.mlp), setting).saved)
     passes = setting.precise(_accumulated(option, setting)) / _bytes_per_ms(cluster)
-
-    def time(of_bytes: Polynomial) -> Polynomial:
-        return Polynomial(per_token=of_bytes.per_token) * (ELEMENTWISE_PASSES / _bytes_per_ms(cluster))
-
-    return _Milliseconds(time(kept) + passes, 2 * time(kept) + time(dropped) + passes)
+    once, again = _passes(kept, cluster), _passes(dropped, cluster)
+    return _Milliseconds(once + passes, 2 * once + again + passes)
 
 
 def _accumulated(option: Option, setting: Setting) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.planner.option import Option, all_options
 
 
@@ -25,4 +26,21 @@ def excluded_reason(option: Option, shape: ModelShape, group_size: int) -> str |
         return f"{heads} query heads and {groups} key/value heads have no even number of rows for {group_size} ranks"
     if option.attention == "metp" and groups % group_size:
         return f"{option.attention} cannot deal {groups} key/value heads evenly to {group_size} ranks"
-    return None
+    return nothing_to_recompute(option, group_size, groups)
+
+
+def nothing_to_recompute(option: Option, group_size: int, num_groups: int) -> str | None:
+    """Why recomputing the attention core would drop nothing, as a clause; None where it drops something.
+
+    The core of a ring keeps q, k, v and the log-sum-exp; its output is the input of the output projection, which keeps
+    it too. Exchanges behind the core make the difference elsewhere: the output is kept before and after.
+    """
+    if option.recompute != "selective":
+        return None
+    is_ring = option.attention == "usp" and group_size > 1 and ulysses_degree(group_size, num_groups) == 1
+    if option.attention != "ring" and not is_ring:
+        return None
+    return (
+        "its core keeps only q, k, v, the log-sum-exp and what the output projection keeps anyway, so recomputing the "
+        "core would free next to nothing for a whole round of the ring"
+    )

@@ -52,7 +52,11 @@ class Sent:
 
     def recomputed(self) -> Sent:
         """With all of forward run once more during backward."""
-        return self + Sent(backward=self.forward, backward_calls=self.forward_calls)
+        return self + self.forward_in_backward()
+
+    def forward_in_backward(self) -> Sent:
+        """Forward alone, run during backward."""
+        return Sent(backward=self.forward, backward_calls=self.forward_calls)
 
 
 def tp_sp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
@@ -234,9 +238,15 @@ MLP: dict[str, Callable[..., Sent]] = {"tp_sp": tp_sp, "gathered": gathered_mlp,
 HIDDEN: dict[str, Callable[..., Sent]] = {"ring": ring_hops, "usp": usp_hops, "upipe": upipe_hidden, "metp": metp_hops}
 """What travels beside compute: each hop of a ring beside a block's attention, an exchange beside another chunk's."""
 
+IN_CORE: dict[str, Callable[..., Sent]] = {"usp": usp_hops, "metp": metp_hops}
+"""What the attention core itself sends in forward, and again when `selective` recomputes it."""
+
 
 def layer(option: Option, shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
     """What one layer sends under `option`; for `ring`, `usp` and `metp`, on the rank that sends most."""
     attention = ATTENTION[option.attention](shape, group_size, local_tokens, batch)
     sent = attention + MLP[option.mlp](shape, group_size, local_tokens, batch)
-    return sent.recomputed() if option.recompute == "full" else sent
+    if option.recompute == "full":
+        return sent.recomputed()
+    again = IN_CORE.get(option.attention) if option.recompute == "selective" else None
+    return sent if again is None else sent + again(shape, group_size, local_tokens, batch).forward_in_backward()

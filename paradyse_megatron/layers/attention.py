@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from torch import Tensor
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.layers.active import current_call
 from paradyse_megatron.layers.parameters import weight_and_bias
+from paradyse_megatron.layers.support import attention_reason
 from paradyse_megatron.layers.topology import ranks_per_node
+from paradyse_megatron.planner.option import Option
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, HeadPreparation
 from paradyse_megatron.strategies.attention.metp import metp_attention
 from paradyse_megatron.strategies.attention.ring import ring_attention
@@ -24,10 +27,15 @@ from paradyse_megatron.strategies.attention.usp import usp_attention
 
 
 def _usp_within_nodes(
-    hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group, prepare: HeadPreparation
+    hidden: Tensor,
+    shards: AttentionShards,
+    geometry: Geometry,
+    group: Group,
+    prepare: HeadPreparation,
+    recompute_core: bool = False,
 ) -> Tensor:
     nodes = ranks_per_node(torch.distributed.get_world_size())
-    return usp_attention(hidden, shards, geometry, group, prepare, nodes)
+    return usp_attention(hidden, shards, geometry, group, prepare, nodes, recompute_core)
 
 
 ATTENTION: dict[str, Callable[..., Tensor]] = {
@@ -40,7 +48,12 @@ ATTENTION: dict[str, Callable[..., Tensor]] = {
 
 
 class DynamicSelfAttention(SelfAttention):
-    """Same parameters, names and attributes as `SelfAttention`; `tp_sp` is its own forward, untouched."""
+    """Same parameters, names and attributes as `SelfAttention`; `tp_sp` is its own forward, untouched.
+
+    With `selective` recompute, `tp_sp` uses Megatron's own, which replays the random state of attention dropout.
+    """
+
+    checkpoint_core_attention: bool
 
     def forward(
         self,
@@ -54,13 +67,25 @@ class DynamicSelfAttention(SelfAttention):
         call = current_call()
         strategy = ATTENTION.get(call.option.attention)
         if strategy is None:
-            return super().forward(hidden_states, attention_mask, *args, rotary_pos_emb=rotary_pos_emb, **kwargs)
+            with self._recomputing_core(call.option):
+                return super().forward(hidden_states, attention_mask, *args, rotary_pos_emb=rotary_pos_emb, **kwargs)
         self._refuse(attention_mask, args, kwargs)
         qkv_weight, qkv_bias = weight_and_bias(self.linear_qkv)
         proj_weight, proj_bias = weight_and_bias(self.linear_proj)
         shards = AttentionShards(qkv_weight, qkv_bias, proj_weight, call.weights.attention)
         prepare = self._prepare_heads(rotary_pos_emb)
-        return strategy(hidden_states, shards, self._geometry(), self.tp_group, prepare), proj_bias
+        keywords = {"recompute_core": True} if call.option.recompute == "selective" and self.training else {}
+        return strategy(hidden_states, shards, self._geometry(), self.tp_group, prepare, **keywords), proj_bias
+
+    @contextmanager
+    def _recomputing_core(self, option: Option) -> Iterator[None]:
+        """Megatron's own switch, thrown for one forward call only; its recomputation does not look at it again."""
+        before = self.checkpoint_core_attention
+        self.checkpoint_core_attention = before or option.recompute == "selective"
+        try:
+            yield
+        finally:
+            self.checkpoint_core_attention = before
 
     def _geometry(self) -> Geometry:
         head_dim = self.hidden_size_per_attention_head
@@ -99,7 +124,12 @@ class DynamicSelfAttention(SelfAttention):
 
     def _refuse(self, attention_mask: Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Anything but plain causal training attention belongs to `tp_sp`; never compute something else silently."""
-        name = current_call().option.attention
+        option = current_call().option
+        name, reason = option.attention, attention_reason(option, self.config)
+        if reason:
+            raise ValueError(
+                f"The strategy '{option}' does not work with this layer: {reason}. Use another one for it."
+            )
         if args or any(value is not None for value in kwargs.values()):
             given = [key for key, value in kwargs.items() if value is not None] or ["positional arguments"]
             raise ValueError(

@@ -5,16 +5,23 @@ from __future__ import annotations
 import torch.nn.functional as F
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from paradyse_megatron.costmodel.support import nothing_to_recompute
 from paradyse_megatron.planner.option import Option
 
 
 def unsupported_reason(option: Option, config: TransformerConfig) -> str | None:
     """Why layers of `config` cannot follow `option`, as a clause; None if they can."""
-    if option.attention != "tp_sp":
-        reason = _attention_reason(option.attention, config)
-        if reason:
-            return reason
-    return _mlp_reason(config) if option.mlp != "tp_sp" else None
+    reason = attention_reason(option, config)
+    return reason or (_mlp_reason(config) if option.mlp != "tp_sp" else None)
+
+
+def attention_reason(option: Option, config: TransformerConfig) -> str | None:
+    """Why attention cannot follow `option`, as a clause; None if it can. Megatron's own path always can."""
+    if option.attention == "tp_sp":
+        return None
+    num_groups = config.num_query_groups or config.num_attention_heads
+    lean = nothing_to_recompute(option, config.tensor_model_parallel_size, num_groups)
+    return _attention_reason(option.attention, config) or lean
 
 
 def check_supported(options: list[Option], config: TransformerConfig) -> None:

@@ -29,7 +29,7 @@ NAMES = {
 IMPLEMENTED = {
     "attention": ("tp_sp", "ulysses", "ring", "usp", "upipe", "metp"),
     "mlp": ("tp_sp", "gathered", "streamed"),
-    "recompute": ("none", "full"),
+    "recompute": ("none", "selective", "full"),
 }
 """Those that this version can run. Adding a strategy to the library adds its name here, and nowhere else."""
 

@@ -57,6 +57,9 @@ def test_strategies_gives_the_reason(capsys):
     assert all(row["reason"] for row in json.loads(capsys.readouterr().out))
     assert main(["strategies", "--model", str(TINY), "--group-size", "2"]) == 0
     assert "ulysses" in capsys.readouterr().out
+    assert main(["strategies", "--model", str(TINY), "--group-size", "2", "--json"]) == 0
+    reasons = {row["option"]: row["reason"] for row in json.loads(capsys.readouterr().out)}
+    assert "keeps only q, k, v" in reasons["ring+selective"] and reasons["ulysses+selective"] is None
 
 
 @pytest.mark.parametrize("verb", VERBS)

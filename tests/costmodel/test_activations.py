@@ -2,7 +2,8 @@
 
 Measured on 2026-11-30 with torch 2.14.1 and megatron-core 0.19.2 on CPU: one `DynamicTransformerLayer`, h = 256, a = 8,
 f = 1024, b = 1, s = 4096, local spec; saved by `saved_tensors_hooks` (distinct storages, without parameters), peak by
-`torch.distributed._tools.mem_tracker.MemTracker` above the memory before the layer's forward. KiB on rank 0.
+`torch.distributed._tools.mem_tracker.MemTracker` above the memory before the layer's forward. KiB on rank 0. Rows with
+`ring`, `usp` or `selective` come from `tests/layers/layer_trace.py`; `tests/layers/test_bytes.py` traces them again.
 """
 
 import pytest
@@ -17,7 +18,7 @@ from paradyse_megatron.planner.option import Option, all_options
 MEASURED = {
     ("gpt", 8, "fp32", 2, "tp_sp"): (311_328, 1_344_662),
     ("gpt", 8, "fp32", 2, "ulysses"): (34_912, 46_689),
-    ("gpt", 8, "fp32", 2, "ring"): (36_960, 48_737),
+    ("gpt", 8, "fp32", 2, "ring"): (32_864, 44_641),
     ("gpt", 8, "fp32", 2, "ulysses+full"): (2_048, 48_737),
     ("llama", 4, "fp32", 2, "tp_sp"): (342_032, 1_347_209),
     ("llama", 4, "fp32", 2, "ulysses"): (66_640, 86_096),
@@ -30,7 +31,7 @@ MEASURED = {
     ("llama", 8, "bf16", 2, "ring"): (35_408, 45_904),
     ("gpt", 8, "bf16", 2, "tp_sp"): (426_000, 942_667),
     ("gpt", 8, "bf16", 2, "ulysses"): (17_488, 23_376),
-    ("gpt", 8, "bf16", 2, "ring"): (18_512, 34_443),
+    ("gpt", 8, "bf16", 2, "ring"): (16_464, 32_395),
     ("gpt", 8, "fp32", 2, "metp"): (10_336, 36_073),
     ("gpt", 8, "fp32", 2, "metp+full"): (2_048, 38_121),
     ("gpt", 8, "fp32", 2, "tp_sp/streamed"): (294_944, 1_342_614),
@@ -42,11 +43,27 @@ MEASURED = {
     ("gpt", 8, "bf16", 4, "metp"): (2_600, 9_456),
     ("llama", 2, "fp32", 4, "tp_sp"): (180_232, 681_797),  # two ranks share each key/value head
     ("llama", 2, "fp32", 4, "ulysses"): (34_344, 42_792),
-    ("llama", 2, "fp32", 4, "usp"): (31_272, 39_720),
+    ("llama", 2, "fp32", 4, "usp"): (31_272, 40_744),
     ("llama", 2, "fp32", 4, "upipe"): (27_688, 36_136),
     ("gpt", 2, "bf16", 4, "ulysses"): (8_232, 10_920),
-    ("gpt", 2, "bf16", 4, "usp"): (8_232, 10_920),
+    ("gpt", 2, "bf16", 4, "usp"): (7_976, 11_177),
     ("gpt", 2, "bf16", 4, "upipe"): (6_696, 9_384),
+    ("gpt", 8, "fp32", 2, "tp_sp+selective"): (32_800, 1_348_758),
+    ("gpt", 8, "fp32", 2, "ulysses+selective"): (32_800, 44_577),
+    ("gpt", 8, "fp32", 2, "upipe+selective"): (24_608, 36_385),
+    ("gpt", 8, "fp32", 2, "metp+selective"): (8_240, 37_065),
+    ("llama", 8, "fp32", 4, "tp_sp+selective"): (34_824, 687_941),
+    ("llama", 8, "fp32", 4, "ulysses+selective"): (30_728, 40_200),
+    ("llama", 8, "fp32", 4, "upipe+selective"): (26_632, 36_104),
+    ("llama", 8, "fp32", 4, "metp+selective"): (6_160, 21_520),
+    ("llama", 8, "bf16", 2, "tp_sp+selective"): (37_904, 951_113),
+    ("llama", 8, "bf16", 2, "ulysses+selective"): (34_832, 44_304),
+    ("llama", 8, "bf16", 2, "upipe+selective"): (30_736, 40_208),
+    ("llama", 8, "bf16", 2, "metp+selective"): (10_272, 35_616),
+    ("llama", 2, "fp32", 4, "ulysses+selective"): (29_704, 39_176),
+    ("llama", 2, "fp32", 4, "usp+selective"): (29_192, 38_664),
+    ("gpt", 2, "bf16", 4, "usp+selective"): (7_432, 10_633),
+    ("gpt", 2, "bf16", 4, "upipe+selective"): (6_152, 9_353),
 }
 # the same with f = 64, so that attention's backward is the worst moment
 MEASURED_WITH_A_SMALL_MLP = {
@@ -55,6 +72,9 @@ MEASURED_WITH_A_SMALL_MLP = {
     ("gpt", 8, "bf16", 2, "upipe"): (5_712, 13_229),
     ("llama", 2, "fp32", 4, "upipe"): (8_488, 18_005),
     ("gpt", 2, "bf16", 4, "upipe"): (2_856, 8_631),
+    ("gpt", 8, "fp32", 2, "metp+selective"): (8_240, 36_103),
+    ("llama", 8, "bf16", 2, "metp+selective"): (10_272, 28_329),
+    ("llama", 8, "bf16", 2, "upipe+selective"): (11_536, 18_489),
 }
 
 
@@ -99,17 +119,35 @@ def test_fused_attention_is_linear_in_length_and_materialised_is_not():
         assert held.saved.per_token_squared == held.workspace.per_token_squared == 0
         unfused = activations.layer(option, make_setting("llama", 4, "bf16", 4))
         assert (unfused.workspace.per_token_squared > 0) == (option.attention == "tp_sp")
+        assert (unfused.saved.per_token_squared > 0) == (option.attention == "tp_sp" and option.recompute == "none")
 
 
 def test_full_recompute_keeps_the_input_and_rebuilds_the_rest():
     setting = make_setting("gpt", 8, "fp32", 2)
     for option in all_options():
-        if option.recompute == "full":
+        if option.recompute != "none":
             continue
         kept = activations.layer(option, setting)
         full = activations.layer(Option(option.attention, option.mlp, "full"), setting)
         assert full.saved == Polynomial(per_token=256 * 4 / 2)
         assert full.workspace == kept.saved + kept.workspace
+
+
+def test_selective_recompute_drops_what_only_the_core_keeps():
+    """Llama's q and k rotated, cosines and sines, output and log-sum-exp; upipe and metp make them piece by piece."""
+    setting = make_setting("llama", 8, "fp32", 2)
+    lse, output, rotated = 8, 256, 2 * 256 + 4 * 32 * 2
+    dropped = {
+        "ulysses": output + lse + rotated,
+        "usp": output + lse + rotated,
+        "upipe": output + lse,
+        "metp": output + lse,
+    }
+    rounds = {"upipe": 4, "metp": 2}
+    for attention, per_row in dropped.items():
+        kept, lean = (activations.layer(Option(attention, "gathered", how), setting) for how in ("none", "selective"))
+        assert (kept.saved(2) - lean.saved(2)) / 4 == per_row
+        assert 0 <= lean.workspace(2) - kept.workspace(2) <= per_row * 4 / rounds.get(attention, 1)
 
 
 @pytest.mark.parametrize("num_groups", [32, 8])

@@ -61,7 +61,9 @@ def test_plans_differ_by_length_and_mix_when_memory_is_short(model, cluster, gro
 def test_costs_are_positive_and_grow_with_length(model, cluster, group_size):
     shape, machine = load(model, cluster)
     costs = estimate(shape, machine, group_size)
-    assert costs.options == tuple(map(str, all_options()))
+    excluded = excluded_options(shape, group_size)
+    assert costs.options == tuple(str(option) for option in all_options() if str(option) not in excluded)
+    assert len(costs.options) == 6 * 3 * 3 - 3
     for option in costs.options:
         short, long = costs.predict(option, 1000), costs.predict(option, 50_000)
         assert 0 < short.milliseconds < long.milliseconds
@@ -76,6 +78,10 @@ def test_recompute_trades_time_for_memory():
         assert 1.2 * kept.milliseconds < full.milliseconds < 1.5 * kept.milliseconds  # one more forward of three
         assert full.saved_bytes == 16_384 // 8 * 4096 * 2 < kept.saved_bytes
         assert full.workspace_bytes == pytest.approx(kept.saved_bytes + kept.workspace_bytes)
+        if option.attention != "ring":
+            core = costs.predict(f"{option.attention}/{option.mlp}+selective", 16_384)
+            assert kept.milliseconds < core.milliseconds < full.milliseconds
+            assert full.saved_bytes < core.saved_bytes < kept.saved_bytes
 
 
 def test_the_chunked_head_trades_time_for_memory():
@@ -93,7 +99,10 @@ def test_compute_time_is_that_of_the_flops():
     pure = Cluster(**values | {"memory_bandwidth_bytes_per_s": 1e30, "layer_overhead_us": 0.0})
     flops = 6 * (shape.attention_weights + shape.mlp_weights) * 8192 + 7 * 4096 * 8192**2
     projection = 2 * (4096 + 2 * 8 * 128) * 4096 * 8192
-    for option, again in (("tp_sp", 0), ("ulysses", 0), ("ring", 0), ("usp", 0), ("upipe", projection)):
+    core = 2 * 4096 * 8192**2
+    recomputed = {"ulysses+selective": core, "usp+selective": core, "upipe+selective": projection + core}
+    kept = {"tp_sp": 0, "ulysses": 0, "ring": 0, "usp": 0, "upipe": projection}
+    for option, again in (kept | recomputed).items():
         found = estimate(shape, pure, 1).predict(option, 8192).milliseconds
         assert found == pytest.approx((flops + again) / 989e12 / 0.6 * 1000, rel=1e-6)
 
@@ -123,10 +132,14 @@ def test_published_orders():
 
 def test_options_that_a_shape_cannot_run_are_excluded_with_a_reason():
     grouped = ModelShape(768, 2, 24, 3072, 1000, num_query_groups=4)
-    assert excluded_options(grouped, 4) == {} == excluded_options(grouped, 1)
+    of_rings = {"ring/tp_sp+selective", "ring+selective", "ring/streamed+selective"}
+    assert set(excluded_options(grouped, 4)) == of_rings == set(excluded_options(grouped, 1))
+    assert "its core keeps only q, k, v" in excluded_options(grouped, 4)["ring+selective"]
+    of_one_key = excluded_options(ModelShape(768, 2, 24, 3072, 1000, num_query_groups=1), 4)
+    assert of_one_key["usp+selective"] == of_one_key["ring+selective"] and "ulysses+selective" not in of_one_key
     shared = excluded_options(grouped, 8)  # two ranks share each key/value head
-    assert set(shared) == {str(option) for option in all_options() if option.attention == "metp"}
-    assert set(shared.values()) == {"metp cannot deal 4 key/value heads evenly to 8 ranks"}
+    assert set(shared) == of_rings | {str(option) for option in all_options() if option.attention == "metp"}
+    assert shared["metp+full"] == "metp cannot deal 4 key/value heads evenly to 8 ranks"
     assert "24 attention heads cannot be dealt evenly to 5 ranks" in excluded_options(grouped, 5)["tp_sp"]
     assert "neither dealt evenly to 6 ranks nor" in excluded_options(grouped, 6)["tp_sp"]
     assert "3073 columns" in excluded_options(ModelShape(768, 2, 24, 3073, 1000), 2)["ring"]

@@ -87,8 +87,8 @@ def test_very_long_and_very_wide_is_finite_and_positive(group_size):
 
 
 def test_options_and_lengths_that_are_not_there(model):
-    with pytest.raises(ValueError, match="cannot run yet"):
-        model.predict("usp+selective", 100)
+    with pytest.raises(ValueError, match="recompute 'some', which does not exist"):
+        model.predict("usp+some", 100)
     with pytest.raises(ValueError, match="no costs of 'ring'; it knows tp_sp"):
         estimate(TINY, CPU, 2, ["tp_sp"]).predict("ring", 100)
     for length in (0, -5, 10.0, True):
@@ -138,8 +138,8 @@ SAVED = ("options", "ring", "saved_bytes")
         (changed("model", "hidden_size", drop=True), "'model', has no key 'hidden_size'"),
         (changed("model", "hidden_size", to="128"), "under 'hidden_size' '128'"),
         (
-            changed("options", add="usp+selective", to={}),
-            "the recompute 'selective', which this version cannot run yet",
+            changed("options", add="usp+some", to={}),
+            "the recompute 'some', which does not exist",
         ),
         (changed("options", add="ring/gathered", to={}), "'ring/gathered', which must be written 'ring'"),
         (changed("options", to={}), "at least one option"),

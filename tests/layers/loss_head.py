@@ -11,7 +11,7 @@ from paradyse_megatron import Plan
 from paradyse_megatron.layers.active import planned_head
 from paradyse_megatron.layouts import loss_chunks
 from paradyse_megatron.strategies import loss_head
-from tests.layers.equality import CASES, _wrapped, loss_and_gradients, mixed_plans, start_model_parallel, worst_error
+from tests.layers.equality import CASES, loss_and_gradients, mixed_plans, start_model_parallel, worst_error, wrapped
 from tests.layers.models import NUM_LAYERS
 
 CHUNKED = ";head=chunked"
@@ -27,7 +27,7 @@ def found(expected: dict[str, dict[str, Tensor]]) -> dict[str, Any]:
     errors = {}
     for family in (TIED, UNTIED):
         for dtype in ("float64", "float32"):
-            model = _wrapped(family, dtype, num_ranks)
+            model = wrapped(family, dtype, num_ranks)
             for case in CASES:
                 plan = mixed_plans(1, seed=len(errors))[0] + CHUNKED
                 key = f"{family} {case} {dtype}"
@@ -44,7 +44,7 @@ def _windows(num_ranks: int) -> dict[str, float]:
     """
     errors = {}
     for family in (TIED, UNTIED):
-        model = _wrapped(family, "float64", num_ranks)
+        model = wrapped(family, "float64", num_ranks)
         cases = ["one", "three", "masked", "one"]
         whole = loss_and_gradients(model, [Plan.parse("tp_sp", NUM_LAYERS)] * 4, cases)
         texts = ["tp_sp" + CHUNKED, "tp_sp", "ring" + CHUNKED, "ulysses" + CHUNKED]

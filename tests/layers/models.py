@@ -72,6 +72,17 @@ FAMILIES = {
         },
         {"position_embedding_type": "rope", "share_embeddings_and_output_weights": False},
     ),
+    "blend": Family(
+        {
+            "num_query_groups": 12,
+            "normalization": "LayerNorm",
+            "activation_func": F.silu,
+            "gated_linear_unit": True,
+            "add_bias_linear": True,
+            "qk_layernorm": True,
+        },
+        {"position_embedding_type": "rope", "share_embeddings_and_output_weights": True},
+    ),
     "mqa": Family(
         {"num_query_groups": 1, "normalization": "LayerNorm", "activation_func": F.gelu, "add_bias_linear": True},
         {"position_embedding_type": "learned_absolute", "share_embeddings_and_output_weights": True},
@@ -80,20 +91,22 @@ FAMILIES = {
 
 
 def make_config(family: str, dtype: torch.dtype, num_ranks: int, **extra: Any) -> TransformerConfig:
-    """A model of 3 layers, 24 heads of size 4 and hidden size 48 (so that h differs from a * d)."""
+    """A model of 3 layers, 24 heads of size 4, h = 48 (so that h differs from a * d), unless told otherwise."""
+    sizes = {
+        "num_layers": NUM_LAYERS,
+        "hidden_size": 48,
+        "ffn_hidden_size": 96,
+        "num_attention_heads": 24,
+        "kv_channels": 4,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    }
     return TransformerConfig(
-        num_layers=NUM_LAYERS,
-        hidden_size=48,
-        ffn_hidden_size=96,
-        num_attention_heads=24,
-        kv_channels=4,
         params_dtype=dtype,
         pipeline_dtype=dtype,
         bf16=dtype == torch.bfloat16,
         tensor_model_parallel_size=num_ranks,
         sequence_parallel=num_ranks > 1,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
         bias_dropout_fusion=False,
         bias_activation_fusion=False,
         masked_softmax_fusion=False,
@@ -101,7 +114,7 @@ def make_config(family: str, dtype: torch.dtype, num_ranks: int, **extra: Any) -
         use_cpu_initialization=True,
         gradient_accumulation_fusion=False,
         apply_rope_fusion=False,
-        **(FAMILIES[family].config | extra),
+        **(sizes | FAMILIES[family].config | extra),
     )
 
 

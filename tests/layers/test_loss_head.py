@@ -11,12 +11,6 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "window": 1e-10}
 """Relative L2 per tensor: rounding of another order of summation, nothing else."""
 
 
-@pytest.fixture(scope="module")
-def references():
-    """Loss and gradients on one rank, of stock megatron-core."""
-    return run_ranks("tests.layers.equality:references", 1)[0]
-
-
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_tied_and_untied_models_match_the_unsharded_one(references, num_ranks):
     found = run_ranks("tests.layers.loss_head:found", num_ranks, references, timeout_seconds=120)[0]

@@ -89,7 +89,6 @@ def test_digest_is_stable_and_tells_plans_apart():
         ("tp_sp*2,", 2, "'' in the plan"),
         ("", 2, "is no option"),
         ("nonsense*2", 2, "'nonsense', which does not exist; known are"),
-        ("ring+selective*2", 2, "cannot run yet"),
         ("ring;head=half", 2, "'head=half' after its layers, where only 'head=chunked' may stand"),
         ("ring;head=whole", 2, "where only 'head=chunked' may stand"),
         ("ring;", 2, "where only 'head=chunked' may stand"),

@@ -7,9 +7,9 @@ ring attention in zigzag order, and its share of the output projection, which is
 rank holds one head group's at a time, [t, b, (a + 2g) d / P], and of the weights two shards besides its own.
 
 Backward computes q, k, v of a head group again from the saved input. Kept besides that input are each group's
-attention output and log-sum-exp, [t, b, a d] and [b, a, t] in all. Without them backward would also run the forward
-ring again: for a 7B layer at 131,072 tokens a fifth more time to save a fifth of what is kept, when full recompute
-of the layer saves four fifths for little over a quarter; so that is the way to keep less.
+attention output and log-sum-exp, [t, b, a d] and [b, a, t] in all; or neither of them, with each group's forward ring
+once more in backward. For a 7B layer at 131,072 tokens that is a fifth more time to save a fifth of what is kept, when
+full recompute of the layer saves four fifths for little over a quarter, so mostly that is the way to keep less.
 
 Sends per rank, with W elements of weights and biases, t = s/P:
     forward: W (P-1)/P, and K/V 2 g d t b (P-1) as `ring`;
@@ -44,12 +44,17 @@ _QKV_WEIGHT, _QKV_BIAS, _PROJ_WEIGHT = range(3)
 
 
 def metp_attention(
-    hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group, prepare: PrepareHeads = keep_heads
+    hidden: Tensor,
+    shards: AttentionShards,
+    geometry: Geometry,
+    group: Group,
+    prepare: PrepareHeads = keep_heads,
+    recompute_core: bool = False,
 ) -> Tensor:
     """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias.
 
     Needs s a multiple of 2P and g a multiple of P, so that a shard is a run of whole key/value groups. A `prepare`
-    with parameters must be a `HeadPreparation`.
+    with parameters must be a `HeadPreparation`. With `recompute_core` only the input is kept.
     """
     if geometry.num_groups % group.size():
         raise ValueError(
@@ -62,7 +67,7 @@ def metp_attention(
     if isinstance(positions, Tensor):
         positions = positions.to(hidden.device)
     stream = ShardStream((shards.qkv_weight, shards.qkv_bias, shards.proj_weight), group)
-    call = _Call(stream, geometry, Ring(group, geometry.softmax_scale), prepare, positions)
+    call = _Call(stream, geometry, Ring(group, geometry.softmax_scale), prepare, positions, recompute_core)
     output = _HeadGroups.apply(to_zigzag(hidden, group), *stream.parameters, call, *prepare.parameters)
     return to_contiguous(output, group)
 
@@ -76,6 +81,7 @@ class _Call:
     ring: Ring
     prepare: HeadPreparation
     positions: slice | Tensor
+    recompute_core: bool
 
     def heads(self, mixed: Tensor, prepare: PrepareHeads) -> tuple[Tensor, Tensor]:
         """One owner's projection [t, b, (a + 2g) d / P] to query [b, a/P, t, d] and K/V block [2, b, g/P, t, d]."""
@@ -117,7 +123,8 @@ class _HeadGroups(torch.autograd.Function):
             assert qkv is not None and proj is not None
             output, log_sum_exp = call.attend(F.linear(hidden, qkv, bias))
             add_product_(total, _context_rows(output), proj.t())
-            kept += (output, log_sum_exp)
+            if not call.recompute_core:
+                kept += (output, log_sum_exp)
         ctx.call = call
         ctx.save_for_backward(hidden, *kept)
         return total.to(hidden.dtype).view(*hidden.shape[:2], -1)
@@ -131,11 +138,12 @@ class _HeadGroups(torch.autograd.Function):
         preparation = ParameterSums(call.prepare.parameters)
         gradients = GradientsToOwners(call.stream)
         for owner, (qkv, bias, proj) in call.stream.owners():
-            whole = Block(*kept[2 * owner : 2 * owner + 2])
+            mixed = F.linear(hidden, qkv, bias)
+            whole = Block(*(call.attend(mixed) if call.recompute_core else kept[2 * owner : 2 * owner + 2]))
             if needs_weights[_PROJ_WEIGHT]:
                 gradients.start(owner, _PROJ_WEIGHT, grad_rows.t() @ _context_rows(whole.output))
             context_grad = (grad @ proj).unflatten(-1, (-1, call.geometry.head_dim)).permute(1, 2, 0, 3)
-            mixed_rows = as_rows(call.attend_backward(F.linear(hidden, qkv, bias), context_grad, whole, preparation))
+            mixed_rows = as_rows(call.attend_backward(mixed, context_grad, whole, preparation))
             if needs_weights[_QKV_WEIGHT]:
                 gradients.start(owner, _QKV_WEIGHT, mixed_rows.t() @ rows)
             if needs_weights[_QKV_BIAS]:

@@ -52,6 +52,7 @@ def zigzag_ring(query: Tensor, key: Tensor, value: Tensor, group: Peers, softmax
     Shapes: query [t, b, a, d], key and value [t, b, g, d], to [t, b, a * d].
     """
     block = torch.stack((key, value)).permute(0, 2, 3, 1, 4)
+    query = query.contiguous()  # it is kept, and a view would keep all of the projection
     output = _ZigzagRing.apply(query.permute(1, 2, 0, 3), block, Ring(group, softmax_scale))
     return output.permute(2, 0, 1, 3).flatten(2)
 

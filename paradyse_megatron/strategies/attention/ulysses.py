@@ -16,22 +16,33 @@ from paradyse_megatron.comm.collectives import Group, heads_to_tokens, tokens_to
 from paradyse_megatron.comm.gathered import gathered_linear
 from paradyse_megatron.layouts.heads import HeadDealing
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
+from paradyse_megatron.strategies.attention.recompute import run_core
 
 
 def ulysses_attention(
-    hidden: Tensor, shards: AttentionShards, geometry: Geometry, group: Group, prepare: PrepareHeads = keep_heads
+    hidden: Tensor,
+    shards: AttentionShards,
+    geometry: Geometry,
+    group: Group,
+    prepare: PrepareHeads = keep_heads,
+    recompute_core: bool = False,
 ) -> Tensor:
     """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias.
 
-    Needs g to be a multiple of P or P of g.
+    Needs g to be a multiple of P or P of g. With `recompute_core` what attention makes of the exchanged q, k, v is
+    not kept but computed again in backward; nothing is exchanged again.
     """
     copies = HeadDealing(geometry.num_heads, geometry.num_groups, group.size()).num_copies
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(hidden, qkv_weight, qkv_bias)
     dealt, mixed = geometry.with_copies(mixed, copies)
-    query, key, value = dealt.split(tokens_to_heads(mixed, group))
-    query, key = prepare(query, key, slice(0, query.shape[0]))
-    context = heads_to_tokens(_causal_attention(query, key, value, geometry.softmax_scale), group)
+
+    def core(exchanged: Tensor) -> Tensor:
+        query, key, value = dealt.split(exchanged)
+        query, key = prepare(query, key, slice(0, query.shape[0]))
+        return _causal_attention(query, key, value, geometry.softmax_scale)
+
+    context = heads_to_tokens(run_core(core, tokens_to_heads(mixed, group), recompute_core), group)
     return gathered_linear(context, proj_weight)
 
 

@@ -7,7 +7,7 @@ the one after next is projected. Where a rank has fewer key/value heads than chu
 chunk that needs them and stay for the others.
 
 Backward projects and exchanges q, k, v of a chunk again. Kept besides the input are each chunk's attention output
-and log-sum-exp, t b a d and t b a numbers in all; without them backward would have to run attention's forward again.
+and log-sum-exp, t b a d and t b a numbers in all; or neither of them, with attention's forward once more in backward.
 The output of own tokens, which the projection's gradient needs, comes along with the gradients of q, k, v.
 
 Sends per rank, with t = s/P, W elements of weights, g' = max(g, P) key/value heads (copies for ranks that share one):
@@ -51,11 +51,12 @@ def upipe_attention(
     group: Group,
     prepare: PrepareHeads = keep_heads,
     num_chunks: NumChunks = "fewest_bytes",
+    recompute_core: bool = False,
 ) -> Tensor:
     """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias.
 
     Needs g to be a multiple of P or P of g. A `prepare` with parameters must be a `HeadPreparation`. `num_chunks` is
-    met as `layouts.heads.num_head_chunks` says.
+    met as `layouts.heads.num_head_chunks` says. With `recompute_core` only the input is kept.
     """
     if not isinstance(prepare, HeadPreparation):
         prepare = HeadPreparation(prepare)
@@ -67,6 +68,7 @@ def upipe_attention(
         geometry.softmax_scale,
         group,
         prepare,
+        recompute_core,
         *weights,
     )
     entries = (None if weight is None else weight.entry for weight in weights)
@@ -82,6 +84,7 @@ class _Call:
     softmax_scale: float
     group: Group
     prepare: HeadPreparation
+    recompute_core: bool
     qkv_weight: GatheredWeight
     qkv_bias: GatheredWeight | None
     proj_weight: GatheredWeight
@@ -186,7 +189,8 @@ class _Forward(_Walk):
         query, key, value = self.query_key_value(chunk, self.all_tokens(coming.take()))
         query, key = self.call.prepare.without_gradient(query, key, slice(0, query.shape[0]))
         block = attend(_by_head(query), _by_head(key), _by_head(value), self.call.softmax_scale, causal=True)
-        self.kept += (block.output, block.log_sum_exp)
+        if not self.call.recompute_core:
+            self.kept += (block.output, block.log_sum_exp)
         return self.by_owner(_by_token(block.output))
 
     def end(self, chunk: HeadChunk, going: Exchange) -> None:
@@ -218,31 +222,24 @@ class _Backward(_Walk):
         return sent
 
     def middle(self, chunk: HeadChunk, coming: Exchange) -> Tensor:
-        whole = next(self.outputs)
-        grads = self._head_gradients(chunk, self.all_tokens(coming.take()), whole)
-        return self.by_owner(torch.cat([*grads, _by_token(whole.output)], dim=2))
+        return self.by_owner(torch.cat(self._head_gradients(chunk, self.all_tokens(coming.take())), dim=2))
 
-    def _head_gradients(self, chunk: HeadChunk, heads: Tensor, whole: Block) -> list[Tensor]:
-        """Of the queries [s, b, heads, d], and with the last chunk that shares them of keys and values."""
+    def _head_gradients(self, chunk: HeadChunk, heads: Tensor) -> list[Tensor]:
+        """Of the queries [s, b, heads, d], with the last chunk that shares them of keys and values; the output."""
         query, key, value = (tensor.detach() for tensor in self.query_key_value(chunk, heads))
         with torch.enable_grad():
             prepared = self.call.prepare(query.requires_grad_(), key.requires_grad_(), slice(0, query.shape[0]))
-        ready_query, ready_key = (tensor.detach() for tensor in prepared)
-        *prepared_grads, value_grad = attend_backward(
-            _by_head(heads[:, :, -chunk.num_heads :]),
-            _by_head(ready_query),
-            _by_head(ready_key),
-            _by_head(value),
-            whole,
-            self.call.softmax_scale,
-            causal=True,
-        )
+        q, k, v = (_by_head(tensor.detach()) for tensor in (*prepared, value))
+        scale = self.call.softmax_scale
+        whole = next(self.outputs, None) or attend(q, k, v, scale, causal=True)
+        grad = _by_head(heads[:, :, -chunk.num_heads :])
+        *prepared_grads, value_grad = attend_backward(grad, q, k, v, whole, scale, causal=True)
         query_grad, key_grad, *of_parameters = torch.autograd.grad(
             prepared, (query, key, *self.of_preparation.parameters), [_by_token(grad) for grad in prepared_grads]
         )
         self.of_preparation.add(of_parameters)
         key_value_grad = torch.stack((key_grad, _by_token(value_grad)), dim=3).flatten(2, 3)
-        return [query_grad, *self._summed(chunk, key_value_grad)]
+        return [query_grad, *self._summed(chunk, key_value_grad), _by_token(whole.output)]
 
     def _summed(self, chunk: HeadChunk, key_value_grad: Tensor) -> list[Tensor]:
         """The gradient over the chunks that share these keys and values, with the last of them; before, nothing."""

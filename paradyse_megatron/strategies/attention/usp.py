@@ -20,6 +20,7 @@ from paradyse_megatron.comm.subgroups import Subgroup
 from paradyse_megatron.comm.zigzag import local_zigzag_positions, to_contiguous, to_zigzag
 from paradyse_megatron.layouts.subgroups import ring_of, subgroup_of, ulysses_degree
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
+from paradyse_megatron.strategies.attention.recompute import run_core
 from paradyse_megatron.strategies.attention.ring import zigzag_ring
 from paradyse_megatron.strategies.attention.ulysses import ulysses_attention
 
@@ -31,20 +32,26 @@ def usp_attention(
     group: Group,
     prepare: PrepareHeads = keep_heads,
     ranks_per_node: int | None = None,
+    recompute_core: bool = False,
 ) -> Tensor:
     """Causal self-attention of [s/P, b, h]; returns [s/P, b, h] without the output bias. Needs s a multiple of 2P.
 
     The sub-groups are as large as `layouts.subgroups.ulysses_degree` says for P, g and `ranks_per_node`, which has to
-    be the same on all ranks.
+    be the same on all ranks. With `recompute_core` the ring runs again in backward, for all that the core would have
+    kept besides what was exchanged.
     """
     degree = ulysses_degree(group.size(), geometry.num_groups, ranks_per_node)
     if degree == group.size():
-        return ulysses_attention(hidden, shards, geometry, group, prepare)
+        return ulysses_attention(hidden, shards, geometry, group, prepare, recompute_core)
     subgroup = Subgroup(group, subgroup_of(group.rank(), degree))
     ring = Subgroup(group, ring_of(group.rank(), group.size(), degree))
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(to_zigzag(hidden, group, degree), qkv_weight, qkv_bias)
-    query, key, value = geometry.split(tokens_to_heads(mixed, subgroup))
-    query, key = prepare(query, key, local_zigzag_positions(query.shape[0], ring))
-    context = heads_to_tokens(zigzag_ring(query, key, value, ring, geometry.softmax_scale), subgroup)
+
+    def core(exchanged: Tensor) -> Tensor:
+        query, key, value = geometry.split(exchanged)
+        query, key = prepare(query, key, local_zigzag_positions(query.shape[0], ring))
+        return zigzag_ring(query, key, value, ring, geometry.softmax_scale)
+
+    context = heads_to_tokens(run_core(core, tokens_to_heads(mixed, subgroup), recompute_core), subgroup)
     return to_contiguous(gathered_linear(context, proj_weight), group, degree)

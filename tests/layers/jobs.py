@@ -1,0 +1,50 @@
+"""What runs in the shared launches of this folder's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.layers.plans import NUM_GROUPS, covering_plans
+from tests.ranks import Call
+
+ALONE: dict[str, Call] = {
+    "references": ("tests.layers.equality:references", ()),
+    "half precision": ("tests.layers.half_precision:exact_and_plain", ()),
+}
+HALF_PRECISION_PLANS = {
+    2: ["tp_sp", "ulysses", "ring+full", "usp/streamed", "upipe+selective", "metp", "tp_sp*4,ring*4,metp*4,ulysses*4"],
+    8: ["tp_sp", "ulysses", "ring+full", "metp", "tp_sp*4,ring*4,metp*4,ulysses*4"],
+}
+FAMILIES_ON = {2: tuple(NUM_GROUPS), 3: ("gpt", "llama", "blend", "mqa"), 4: tuple(NUM_GROUPS)}
+"""On three ranks two key/value heads cannot be shared evenly."""
+
+
+def on(num_ranks: int, alone: dict[str, Any]) -> dict[str, Call]:
+    """The jobs of a launch by name."""
+    found: dict[str, Call] = {"equality": ("tests.layers.equality:errors", (alone["references"], plans_of(num_ranks)))}
+    if num_ranks in HALF_PRECISION_PLANS:
+        exact = alone["half precision"][0]
+        plans = HALF_PRECISION_PLANS[num_ranks]
+        found["half precision"] = ("tests.layers.half_precision:distances", (exact, plans))
+    if num_ranks == 2:
+        found["windows"] = ("tests.layers.equality:window_errors", ())
+        found["dropout"] = ("tests.layers.dropout:found", ())
+        found["many lengths"] = ("tests.layers.many_lengths:left_behind", ())
+    return found
+
+
+def plans_of(num_ranks: int) -> dict[str, list[str]]:
+    """By reference (family, case, precision). Each family follows each of its options; case and precision alternate."""
+    if num_ranks == 8:
+        return {
+            "gpt three float64": covering_plans("gpt", 8, seed=8)[::2],
+            "grouped one float64": covering_plans("grouped", 8, seed=8)[::4],  # four ranks share a key/value head
+        }
+    chosen: dict[str, list[str]] = {}
+    for family in FAMILIES_ON[num_ranks]:
+        plans = covering_plans(family, num_ranks, seed=num_ranks)
+        for offset, key in enumerate(("one float64", "three float64", "one float32", "three float32")):
+            chosen[f"{family} {key}"] = plans[offset::4]
+        for offset, case in enumerate(("tiny", "masked", "nothing")):
+            chosen[f"{family} {case} float64"] = [plans[offset], "tp_sp,ulysses,ring"]
+    return chosen
