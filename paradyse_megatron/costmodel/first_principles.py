@@ -50,7 +50,7 @@ def estimate(
     group_size = positive_whole(group_size, "The group size", "rank")
     batch = positive_whole(micro_batch_size, "The micro-batch size", "sequence")
     asked = all_options() if options is None else tuple(Option.parse(text) for text in options)
-    excluded = excluded_options(shape, group_size)
+    excluded = excluded_options(shape, group_size, cluster.attention_materialised)
     usable = [option for option in asked if str(option) not in excluded]
     if not usable:
         reasons = "; ".join(dict.fromkeys(excluded[str(option)] for option in asked)) or "none was asked for"

@@ -7,13 +7,16 @@ from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.planner.option import Option, all_options
 
 
-def excluded_options(shape: ModelShape, group_size: int) -> dict[str, str]:
-    """Options of this version that the shape cannot run on `group_size` ranks, each with the reason as a clause."""
-    reasons = {str(option): excluded_reason(option, shape, group_size) for option in all_options()}
+def excluded_options(shape: ModelShape, group_size: int, stores_scores: bool = True) -> dict[str, str]:
+    """Options of this version that the shape cannot run on `group_size` ranks, each with the reason as a clause.
+
+    `stores_scores`: whether Megatron's attention core does, as its local one, unlike fused ones.
+    """
+    reasons = {str(option): excluded_reason(option, shape, group_size, stores_scores) for option in all_options()}
     return {text: reason for text, reason in reasons.items() if reason is not None}
 
 
-def excluded_reason(option: Option, shape: ModelShape, group_size: int) -> str | None:
+def excluded_reason(option: Option, shape: ModelShape, group_size: int, stores_scores: bool = True) -> str | None:
     """Why the shape cannot run `option`, as a clause; None when it can."""
     heads, groups = shape.num_attention_heads, shape.num_query_groups
     if heads % group_size:
@@ -26,17 +29,20 @@ def excluded_reason(option: Option, shape: ModelShape, group_size: int) -> str |
         return f"{heads} query heads and {groups} key/value heads have no even number of rows for {group_size} ranks"
     if option.attention == "metp" and groups % group_size:
         return f"{option.attention} cannot deal {groups} key/value heads evenly to {group_size} ranks"
-    return nothing_to_recompute(option, group_size, groups)
+    return nothing_to_recompute(option, group_size, groups, stores_scores)
 
 
-def nothing_to_recompute(option: Option, group_size: int, num_groups: int) -> str | None:
+def nothing_to_recompute(option: Option, group_size: int, num_groups: int, stores_scores: bool = True) -> str | None:
     """Why recomputing the attention core would drop nothing, as a clause; None where it drops something.
 
-    The core of a ring keeps q, k, v and the log-sum-exp; its output is the input of the output projection, which keeps
-    it too. Exchanges behind the core make the difference elsewhere: the output is kept before and after.
+    Megatron's core drops scores, if it stores them. The core of a ring keeps q, k, v and the log-sum-exp; its output
+    is the input of the output projection, which keeps it too. Exchanges behind the core make the difference elsewhere:
+    the output is kept before and after.
     """
     if option.recompute != "selective":
         return None
+    if option.attention == "tp_sp" and not stores_scores:
+        return "a fused attention core keeps no scores, so recomputing it would free next to nothing"
     is_ring = option.attention == "usp" and group_size > 1 and ulysses_degree(group_size, num_groups) == 1
     if option.attention != "ring" and not is_ring:
         return None

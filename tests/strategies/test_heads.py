@@ -25,6 +25,7 @@ def cases_for(num_ranks: int) -> list[dict[str, Any]]:
     ways = [{"strategy": "ulysses"}, {"strategy": "ring"}]
     ways += [{"strategy": "upipe", "num_chunks": wish} for wish in (1, 2, 3, 5, "fastest", "fewest_bytes")]
     ways += [{"strategy": "usp", "ranks_per_node": ranks} for ranks in (None, 1, 2, 3)]
+    ways += [{"strategy": name, "recompute_core": True} for name in ("ulysses", "upipe", "usp")]
     return [
         {"num_heads": heads, "num_groups": groups, "batch": batch, "expanded": batch == 1, "bias": batch == 3, **way}
         for row, (heads, groups) in enumerate(HEADS[num_ranks])
