@@ -2,7 +2,7 @@
 
 A layer that begins its forward finds its own weights on their way and sends for those of the layer behind it. Its
 backward, when it begins, sends for those of the layer before it. So at most two layers' weights are whole at a time.
-Layers that recompute, or do not gather, take no part.
+Layers that recompute all of themselves, or do not gather, take no part.
 
 They travel in a process group of their own: on a GPU collectives of one group run in order, and a layer's all-to-all
 must not queue behind the next layer's weights.

@@ -19,6 +19,10 @@ FAMILIES_ON = {2: tuple(NUM_GROUPS), 3: ("gpt", "llama", "blend", "mqa"), 4: tup
 """On three ranks two key/value heads cannot be shared evenly."""
 
 
+FP64_KEYS, FP32_KEYS = ("one float64", "three float64"), ("one float32", "three float32")
+"""`blend` not in fp32: the bias of its key norm moves a row's scores almost alike, so the gradient nearly cancels."""
+
+
 def on(num_ranks: int, alone: dict[str, Any]) -> dict[str, Call]:
     """The jobs of a launch by name."""
     found: dict[str, Call] = {"equality": ("tests.layers.equality:errors", (alone["references"], plans_of(num_ranks)))}
@@ -43,8 +47,9 @@ def plans_of(num_ranks: int) -> dict[str, list[str]]:
     chosen: dict[str, list[str]] = {}
     for family in FAMILIES_ON[num_ranks]:
         plans = covering_plans(family, num_ranks, seed=num_ranks)
-        for offset, key in enumerate(("one float64", "three float64", "one float32", "three float32")):
-            chosen[f"{family} {key}"] = plans[offset::4]
+        keys = FP64_KEYS if family == "blend" else FP64_KEYS + FP32_KEYS
+        for offset, key in enumerate(keys):
+            chosen[f"{family} {key}"] = plans[offset :: len(keys)]
         for offset, case in enumerate(("tiny", "masked", "nothing")):
             chosen[f"{family} {case} float64"] = [plans[offset], "tp_sp,ulysses,ring"]
     return chosen

@@ -59,7 +59,10 @@ def test_tp_sp_is_stock_megatron_bit_by_bit():
 
 def test_attention_that_is_not_plain_causal_is_refused_by_name():
     found = run_ranks("tests.layers.traffic:refusals", 2, timeout_seconds=120)[0]
-    assert len(found) == 6
+    assert len(found) == 7
+    assert (
+        "'ring+selective' does not work with this layer: its core keeps only q, k, v" in found["causal ring+selective"]
+    )
     for plan in ("ulysses", "ring"):
         assert found[f"causal {plan}"] == "accepted"
         assert plan in found[f"window {plan}"] and "causal mask only" in found[f"window {plan}"]

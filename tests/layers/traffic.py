@@ -116,7 +116,7 @@ def refusals() -> dict[str, str]:
     }
     found = {}
     for name, (mask, keywords) in cases.items():
-        for plan in ("ulysses", "ring"):
+        for plan in ("ulysses", "ring", *(["ring+selective"] if name == "causal" else [])):
             try:
                 with use_plan(Plan.parse(plan, NUM_LAYERS)):
                     decoder(torch.randn(2 * HALF_CHUNKS, 1, 48), mask, **keywords)
