@@ -24,7 +24,7 @@ def gpt(
     stock: bool = False,
     **extra: Any,
 ) -> GPTModel:
-    """A Llama-like model in fp32 on all ranks of the world as one tensor-parallel group; `stock` has Megatron's layers."""
+    """A Llama-like model in fp32 on all ranks as one tensor-parallel group; `stock` has Megatron's layers."""
     num_ranks = torch.distributed.get_world_size()
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=num_ranks)

@@ -86,7 +86,7 @@ def waiting_hops() -> Iterator[None]:
             received, self._works = super().wait(), []
             return received
 
-    ring.Hop = WaitingHop  # type: ignore[misc]
+    ring.Hop = WaitingHop  # type: ignore[assignment,misc]
     try:
         yield
     finally:

@@ -29,6 +29,7 @@ MEGATRON_FLAGS = (
 
 def replacements() -> Iterator[Replacement]:
     """What stands for the places where Megatron itself insists on a GPU."""
+
     def compile(model: Any = None, *_: Any, **__: Any) -> Any:
         """Not compiling: tracing for "cuda" asks the driver."""
         return model if model is not None else lambda model: model

@@ -71,8 +71,11 @@ def test_usp_and_upipe_in_the_table(group_size, groups, degree):
     order = volumes.zigzag_exchanges(shape, P, t, b, subgroup_size=u)
     assert order == Sent() if u == P else 0 < order.forward <= 2 * t * b * h
     assert volumes.usp(shape, P, t, b) - order == Sent(
-        weights + inside + across, 2 * weights + inside + 2 * across,
-        2 + 2 * (u > 1) + P // u - 1, 4 + 2 * (u > 1) + 2 * (P // u - 1))
+        weights + inside + across,
+        2 * weights + inside + 2 * across,
+        2 + 2 * (u > 1) + P // u - 1,
+        4 + 2 * (u > 1) + 2 * (P // u - 1),
+    )
     if max(g, P) % min(g, P) == 0:
         calls = 2 * a // P  # two for each own head
         hidden = volumes.upipe_hidden(shape, P, t, b)

@@ -6,9 +6,13 @@ import pytest
 
 from paradyse_megatron.layouts.heads import HeadDealing, head_chunks, num_head_chunks
 
-SHAPES = [(heads, groups, ranks) for heads in (6, 8, 12, 24, 32) for groups in (1, 2, 3, 4, 6, 8, 12, 24, 32)
-          for ranks in (1, 2, 3, 4, 6, 8) if heads % groups == 0 and heads % ranks == 0
-          and (groups % ranks == 0 or ranks % groups == 0)]
+SHAPES = [
+    (heads, groups, ranks)
+    for heads in (6, 8, 12, 24, 32)
+    for groups in (1, 2, 3, 4, 6, 8, 12, 24, 32)
+    for ranks in (1, 2, 3, 4, 6, 8)
+    if heads % groups == 0 and heads % ranks == 0 and (groups % ranks == 0 or ranks % groups == 0)
+]
 WISHES = ("fewest_bytes", "fastest", 1, 2, 3, 4, 5, 7, 100)
 
 
@@ -31,8 +35,11 @@ def test_chunks_hold_every_own_head_once_in_order_and_bring_its_keys(wish):
                 here = groups
                 arrived += groups
             assert groups == here and len(groups) == chunk.num_groups > 0
-            heads = [group * dealing.heads_per_own_group + head for group in groups
-                     for head in range(chunk.heads.start, chunk.heads.stop)]
+            heads = [
+                group * dealing.heads_per_own_group + head
+                for group in groups
+                for head in range(chunk.heads.start, chunk.heads.stop)
+            ]
             assert len(heads) == chunk.num_heads > 0
             places += heads
             if chunk.ends_keys:
@@ -53,17 +60,20 @@ def test_the_owner_of_a_query_head_has_its_key():
             assert group == head // (heads // groups)
 
 
-@pytest.mark.parametrize(("shape", "wish", "number"), [
-    ((32, 8, 8), "fewest_bytes", 4),  # Llama 3 8B: one key/value head a rank, serving four query heads
-    ((32, 8, 8), "fastest", 2),
-    ((32, 8, 2), "fastest", 2),
-    ((32, 8, 2), 3, 3),  # chunks of whole key/value heads may differ in size
-    ((32, 8, 2), 6, 4),  # beyond one a key/value head, as many parts of each
-    ((32, 8, 2), 8, 8),
-    ((32, 8, 2), 100, 16),
-    ((8, 8, 8), "fastest", 1),  # one head a rank is one chunk
-    ((16, 1, 4), 3, 3),
-])
+@pytest.mark.parametrize(
+    ("shape", "wish", "number"),
+    [
+        ((32, 8, 8), "fewest_bytes", 4),  # Llama 3 8B: one key/value head a rank, serving four query heads
+        ((32, 8, 8), "fastest", 2),
+        ((32, 8, 2), "fastest", 2),
+        ((32, 8, 2), 3, 3),  # chunks of whole key/value heads may differ in size
+        ((32, 8, 2), 6, 4),  # beyond one a key/value head, as many parts of each
+        ((32, 8, 2), 8, 8),
+        ((32, 8, 2), 100, 16),
+        ((8, 8, 8), "fastest", 1),  # one head a rank is one chunk
+        ((16, 1, 4), 3, 3),
+    ],
+)
 def test_the_number_of_chunks(shape, wish, number):
     assert num_head_chunks(HeadDealing(*shape), wish) == number
 

@@ -64,16 +64,19 @@ def test_six_ranks_in_pairs():
     assert [zigzag_chunks(rank, 6, 2) for rank in range(6)] == [(0, 1), (10, 11), (2, 3), (8, 9), (4, 5), (6, 7)]
 
 
-@pytest.mark.parametrize(("group_size", "num_groups", "ranks_per_node", "degree"), [
-    (8, 8, None, 8),  # enough key/value heads: Ulysses
-    (8, 4, None, 4),
-    (8, 1, None, 1),  # one: a ring
-    (6, 4, None, 2),
-    (12, 8, None, 4),
-    (16, 16, 8, 8),  # within a node
-    (16, 16, 6, 2),
-    (4, 8, 8, 4),  # the group is within a node
-    (1, 8, 8, 1),
-])
+@pytest.mark.parametrize(
+    ("group_size", "num_groups", "ranks_per_node", "degree"),
+    [
+        (8, 8, None, 8),  # enough key/value heads: Ulysses
+        (8, 4, None, 4),
+        (8, 1, None, 1),  # one: a ring
+        (6, 4, None, 2),
+        (12, 8, None, 4),
+        (16, 16, 8, 8),  # within a node
+        (16, 16, 6, 2),
+        (4, 8, 8, 4),  # the group is within a node
+        (1, 8, 8, 1),
+    ],
+)
 def test_the_degree(group_size, num_groups, ranks_per_node, degree):
     assert ulysses_degree(group_size, num_groups, ranks_per_node) == degree
