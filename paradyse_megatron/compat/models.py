@@ -6,6 +6,7 @@ import argparse
 import functools
 import inspect
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +16,9 @@ logger = logging.getLogger(__name__)
 def model_config(args: argparse.Namespace) -> Any:
     """Megatron's configuration of the GPT; `.transformer` is the `TransformerConfig`.
 
-    Raises ValueError for a hybrid model, and when the layers of --spec cannot be imported. Megatron (0.19) logs that,
-    and goes on with layers of its own. Up to 0.18 there is no configuration of a whole GPT; drop that branch with 0.18.
+    Raises ValueError when the layers of --spec cannot be imported. Megatron (0.19) logs that, and goes on with layers
+    of its own. Up to 0.18 there is no configuration of a whole GPT; drop that branch with 0.18.
     """
-    if getattr(args, "hybrid_layer_pattern", None) is not None:
-        raise ValueError("--hybrid-layer-pattern is not available in this version; leave it out to train a GPT.")
     if builds_by_function():
         from megatron.training.arguments import core_transformer_config_from_args
 
@@ -27,9 +26,29 @@ def model_config(args: argparse.Namespace) -> Any:
     from megatron.training.argument_utils import gpt_config_from_args
 
     config = gpt_config_from_args(args)
-    if config.transformer_layer_spec is None:
-        raise ValueError(f"The layers of --spec {' '.join(args.spec)} cannot be imported; the log says why.")
+    _require_spec(config.transformer_layer_spec, args)
     return config
+
+
+def hybrid_config(args: argparse.Namespace, config_class: Callable[[], Any]) -> Any:
+    """Megatron's configuration of a hybrid model, of the class that `config_class` imports.
+
+    Raises ValueError as `model_config` does, and up to 0.18, where hybrid models are built another way.
+    """
+    if builds_by_function():
+        raise ValueError("--hybrid-layer-pattern needs megatron-core 0.19 or later. Install one, or train a GPT.")
+    from megatron.training.argument_utils import hybrid_config_from_args
+
+    config = hybrid_config_from_args(args, model_config_cls=config_class())
+    _require_spec(config.hybrid_stack_spec, args)
+    if callable(config.hybrid_stack_spec):  # Megatron calls the spec of a GPT, but builds this one as it is (0.19)
+        config.hybrid_stack_spec = config.hybrid_stack_spec(config)
+    return config
+
+
+def _require_spec(spec: Any, args: argparse.Namespace) -> None:
+    if spec is None:
+        raise ValueError(f"The layers of --spec {' '.join(args.spec)} cannot be imported; the log says why.")
 
 
 def builds_by_function() -> bool:
@@ -80,7 +99,7 @@ def build_gpt(
 def has_output_processor(model_class: Any = None) -> bool:
     """Whether a model (by default `GPTModel`) lets us compute its output layer and loss.
 
-    `GPTModel` does from 0.18 on, `HybridModel` not yet in 0.19. Without, the loss head is whole, whatever the length.
+    `GPTModel` does from 0.18 on, `HybridModel` not yet in 0.19, but ours does. Without, the head is whole.
     """
     from megatron.core.models.gpt.gpt_model import GPTModel
 

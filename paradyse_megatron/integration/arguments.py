@@ -7,11 +7,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from paradyse_megatron.integration.hybrid import layer_pattern, refuse_pattern
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.planner.option import Option, all_options
 
 logger = logging.getLogger(__name__)
 SPECS = "paradyse_megatron.layers.spec"
+HYBRID_SPECS = "paradyse_megatron.layers.hybrid"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -32,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--paradyse-plan",
         metavar="auto|PLAN|FILE",
         default="auto",
-        help="a fixed plan such as 'tp_sp*4,ring+full*2', a plan file, or auto",
+        help="a fixed plan such as 'tp_sp*4,ring+full*2', a plan file, or auto; "
+        "one option a layer, or a position of --hybrid-layer-pattern",
     )
     group.add_argument(
         "--paradyse-cost-model",
@@ -80,7 +83,7 @@ def prepare(args: argparse.Namespace) -> None:
         "create_attention_mask_in_dataloader": False,
         "transformer_impl": "local",
         "sequence_parallel": args.tensor_model_parallel_size > 1,
-        "spec": args.spec or [SPECS, "stock_layer_spec"],
+        "spec": args.spec or _stock_spec(args),
     }
     if args.pipeline_model_parallel_size > 1:
         # Without experts it routes nothing, but Megatron refuses variable lengths with the default one all the same.
@@ -88,14 +91,25 @@ def prepare(args: argparse.Namespace) -> None:
     if args.dynamic_parallel:
         _refuse_combinations(args)
         _check_own_flags(args)
-        implied["spec"] = [SPECS, "layer_spec"]
+        implied["spec"] = _dynamic_spec(args)
     for name, value in implied.items():
         if getattr(args, name, None) != value:
             logger.info("%s is set to %s", name, value)
             setattr(args, name, value)
 
 
+def _dynamic_spec(args: argparse.Namespace) -> list[str]:
+    return [SPECS, "layer_spec"] if layer_pattern(args) is None else [HYBRID_SPECS, "hybrid_stack_spec"]
+
+
+def _stock_spec(args: argparse.Namespace) -> list[str]:
+    return [SPECS, "stock_layer_spec"] if layer_pattern(args) is None else [HYBRID_SPECS, "stock_hybrid_stack_spec"]
+
+
 Found = Callable[[argparse.Namespace], Any]
+_ONE_DOCUMENT = "each document is a sample of its own, under the causal mask; leave it out"
+_OTHER_ATTENTION = "the layers have Megatron's self-attention; leave it out"
+_UNEVEN = "auto plans stages of equal layers; give a fixed --paradyse-plan"
 _EXCLUDED: list[tuple[str, Found, str]] = [
     (
         "--context-parallel-size",
@@ -109,6 +123,7 @@ _EXCLUDED: list[tuple[str, Found, str]] = [
         "recompute is part of the plan; leave it out, or write --paradyse-plan tp_sp+full",
     ),
     ("--fp8-format", lambda a: getattr(a, "fp8", None), "train in bf16"),
+    ("--fp4-format", lambda a: getattr(a, "fp4", None), "train in bf16"),
     (
         "--use-megatron-fsdp",
         lambda a: getattr(a, "use_megatron_fsdp", False),
@@ -134,11 +149,35 @@ _EXCLUDED: list[tuple[str, Found, str]] = [
     ),
     (
         "--spec",
-        lambda a: a.spec and a.spec != [SPECS, "layer_spec"],
+        # A checkpoint of a GPT of ours names its layers, also where a hybrid model takes them up.
+        lambda a: a.spec and a.spec not in ([SPECS, "layer_spec"], _dynamic_spec(a)),
         "the layers come from paradyse_megatron; leave it out",
     ),
     ("--mock-data", lambda a: getattr(a, "mock_data", False), "documents of real lengths are needed; give --data-path"),
     ("--sft", lambda a: getattr(a, "sft", False), "give --data-path with one document a sample"),
+    ("--reset-attention-mask", lambda a: getattr(a, "reset_attention_mask", False), _ONE_DOCUMENT),
+    ("--reset-position-ids", lambda a: getattr(a, "reset_position_ids", False), _ONE_DOCUMENT),
+    (
+        "--dataloader-inter-document-masking",
+        lambda a: getattr(a, "dataloader_inter_document_masking", False),
+        _ONE_DOCUMENT,
+    ),
+    (
+        "--experimental-attention-variant",
+        lambda a: getattr(a, "experimental_attention_variant", None),
+        _OTHER_ATTENTION,
+    ),
+    ("--linear-attention-freq", lambda a: getattr(a, "linear_attention_freq", None), _OTHER_ATTENTION),
+    *(
+        (f"--{name.replace('_', '-')}", lambda a, n=name: a.paradyse_plan == "auto" and getattr(a, n, None), _UNEVEN)
+        for name in (
+            "decoder_first_pipeline_num_layers",
+            "decoder_last_pipeline_num_layers",
+            "pipeline_model_parallel_layout",
+            "account_for_embedding_in_pipeline_split",
+            "account_for_loss_in_pipeline_split",
+        )
+    ),
 ]
 
 
@@ -148,6 +187,7 @@ def _refuse_combinations(args: argparse.Namespace) -> None:
         if value:
             shown = "" if value is True else f" {value}"
             raise ValueError(f"{flag}{shown} and --dynamic-parallel do not work together: {remedy}.")
+    refuse_pattern(args)
     heads, ranks = args.num_attention_heads, args.tensor_model_parallel_size
     if heads and heads % ranks:
         raise ValueError(

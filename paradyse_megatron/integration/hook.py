@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paradyse_megatron import compat
+from paradyse_megatron.integration import hybrid
 from paradyse_megatron.integration.arguments import add_arguments, prepare
 from paradyse_megatron.integration.refusal import refusals
 
@@ -55,7 +56,7 @@ def with_dynamic_parallel(pretrain: Callable[..., Any]) -> Callable[..., Any]:
         with refusals():
             compat.check_version()
             args = compat.script_arguments(named, prepare)
-            config = compat.model_config(args)
+            config = hybrid.model_config(args)
             session = make_session(args, config)
             return compat.redirect_pretrain(pretrain, (arguments, named), args, config, *hooks(args, session))
 

@@ -1,4 +1,6 @@
-"""Pre-trains a GPT through Megatron's own loop: `torchrun ... -m paradyse_megatron.integration.pretrain ARGUMENTS`.
+"""Pre-trains a GPT, or with `--hybrid-layer-pattern` a hybrid model, through Megatron's own loop:
+
+    torchrun ... -m paradyse_megatron.integration.pretrain ARGUMENTS
 
 Takes all of Megatron's arguments and ours. With `--dynamic-parallel` a document is a sample and each one is computed
 in parallel as its length demands; without, this is Megatron's layers on the same data.
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from paradyse_megatron.integration.session import Session
 
 from paradyse_megatron import compat
+from paradyse_megatron.integration import hybrid
 from paradyse_megatron.integration.orphans import end_with_launcher
 from paradyse_megatron.integration.refusal import refusals
 
@@ -51,7 +54,7 @@ def settle() -> tuple[argparse.Namespace, Any, Session]:
     from paradyse_megatron.integration.arguments import add_arguments, prepare
 
     args = compat.parse_arguments(add_arguments, prepare, {"tokenizer_type": "NullTokenizer"})
-    model_config = compat.model_config(args)
+    model_config = hybrid.model_config(args)
     return args, model_config, make_session(args, model_config)
 
 

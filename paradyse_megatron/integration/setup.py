@@ -15,9 +15,12 @@ from paradyse_megatron.costmodel import head_bytes
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.pairs import PairCosts
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.arguments import chosen_options
+from paradyse_megatron.integration.hybrid import model_class, num_planned_layers, positions
 from paradyse_megatron.integration.sizes import parse_size
+from paradyse_megatron.layers.families import check_plan
 from paradyse_megatron.layers.support import check_supported, unsupported_reason
 from paradyse_megatron.planner.option import Option, all_options
 from paradyse_megatron.planner.plan import Plan
@@ -35,7 +38,7 @@ def model_shape(args: argparse.Namespace) -> ModelShape:
     dtype = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
     return ModelShape(
         hidden_size=args.hidden_size,
-        num_layers=args.num_layers,
+        num_layers=num_planned_layers(args),
         num_attention_heads=args.num_attention_heads,
         ffn_hidden_size=args.ffn_hidden_size or 4 * args.hidden_size,
         vocab_size=args.padded_vocab_size or args.vocab_size,
@@ -57,24 +60,26 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
         return FixedPlan(Plan.parse("tp_sp", args.num_layers), ranks)
     if args.paradyse_plan != "auto":
         plan = read_plan(args.paradyse_plan, args.num_layers)
-        check_supported(list(plan.layer_options), config)
+        check_plan(plan.layer_options, config, positions(args))
         return FixedPlan(plan, ranks, _longest_whole_head(args, plan))
     shape = model_shape(args)
     cost_model = find_cost_model(args, shape)
     cost_model.require_match(shape, ranks, args.micro_batch_size)
-    stages = args.pipeline_model_parallel_size
+    stages, is_hybrid = args.pipeline_model_parallel_size, positions(args) is not None
     static_bytes = shape.static_bytes(ranks * stages)
     planner = Planner(
-        cost_model,
-        -(-args.num_layers // stages),
+        PairCosts(cost_model) if is_hybrid else cost_model,
+        -(-shape.num_layers // stages),
         memory_budget_bytes(args),
         options=_usable_options(args, config, cost_model),
         hysteresis=args.paradyse_hysteresis,
         microbatches_in_flight=_microbatches_in_flight(args),
         static_bytes=static_bytes,
-        chunked_head=has_output_processor(),
+        chunked_head=has_output_processor(model_class(args)),
     )
-    return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes)
+    chunks = args.virtual_pipeline_model_parallel_size or 1
+    positions_a_layer = 2 if is_hybrid else 1
+    return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes, chunks, positions_a_layer)
 
 
 def read_plan(text: str, num_layers: int) -> Plan:
@@ -87,13 +92,13 @@ def read_plan(text: str, num_layers: int) -> Plan:
 
 def _longest_whole_head(args: argparse.Namespace, plan: Plan) -> int | None:
     """See `FixedPlan`. Raises ValueError where this Megatron cannot do what the plan asks for."""
-    if has_output_processor():
+    if has_output_processor(model_class(args)):
         num_words = args.padded_vocab_size or args.vocab_size
         return head_bytes.longest_whole(-(-num_words // args.tensor_model_parallel_size), args.micro_batch_size)
     if plan.head != "whole":
         raise ValueError(
-            f"--paradyse-plan '{plan}' asks for a {plan.head} loss head, which needs megatron-core 0.18 or later. "
-            "Install one, or leave 'head' out of the plan."
+            f"--paradyse-plan '{plan}' asks for a {plan.head} loss head, which needs megatron-core 0.18 or later (0.19 "
+            "with --hybrid-layer-pattern). Install one, or leave 'head' out of the plan."
         )
     return None
 

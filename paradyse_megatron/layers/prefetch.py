@@ -25,9 +25,13 @@ _weight_groups: dict[tuple[int, ...], Group] = {}
 
 
 def link_layers(layers: Sequence[Any], group: Group) -> None:
-    """Let the layers of one pipeline stage fetch for each other. Collective over the ranks of `group`."""
+    """Let the layers of one pipeline stage fetch for each other. Collective over the ranks of `group`.
+
+    Layers that follow no plan (another family's, or stock ones) are passed over.
+    """
     if group.size() > 1:
         weight_group = _weight_group(group)
+        layers = [layer for layer in layers if hasattr(layer, "prefetch")]
         for layer in layers:
             layer.prefetch = Prefetch(weight_group)
         for layer, following in pairwise(layers):

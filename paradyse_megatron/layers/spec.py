@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -18,6 +19,7 @@ from megatron.core.transformer.transformer_layer import TransformerLayer, Transf
 
 from paradyse_megatron.compat.layers import with_mlp_class
 from paradyse_megatron.layers.attention import DynamicSelfAttention
+from paradyse_megatron.layers.experts import stage_has_experts, without_experts
 from paradyse_megatron.layers.mlp import DynamicMLP
 from paradyse_megatron.layers.norm import norm_for
 from paradyse_megatron.layers.transformer_layer import DynamicTransformerLayer
@@ -34,18 +36,18 @@ def layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = N
         pp_rank: pipeline stage; by default this process's.
     """
     config = getattr(config, "transformer", config)
-    return _block_spec(DynamicTransformerLayer, dynamic_submodules(config), config, vp_stage, pp_rank)
+    return _block_spec(DynamicTransformerLayer, dynamic_submodules, config, vp_stage, pp_rank)
 
 
 def stock_layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | None = None) -> ModuleSpec:
     """Megatron's own layers, with our norm where theirs refuses sequence parallelism: what to compare with."""
     config = getattr(config, "transformer", config)
-    return _block_spec(TransformerLayer, _stock_submodules(config), config, vp_stage, pp_rank)
+    return _block_spec(TransformerLayer, stock_submodules, config, vp_stage, pp_rank)
 
 
 def dynamic_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
     """Megatron's own local layer with our attention and MLP, and where needed our norm, in it."""
-    submodules = _stock_submodules(config)
+    submodules = stock_submodules(config)
     submodules.self_attention = ModuleSpec(
         module=DynamicSelfAttention,
         params=dict(submodules.self_attention.params),
@@ -57,20 +59,22 @@ def dynamic_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
 
 def _block_spec(
     layer_class: type[TransformerLayer],
-    submodules: TransformerLayerSubmodules,
+    submodules_of: Callable[[TransformerConfig], TransformerLayerSubmodules],
     config: TransformerConfig,
     vp_stage: int | None,
     pp_rank: int | None,
 ) -> ModuleSpec:
-    layer = ModuleSpec(module=layer_class, submodules=submodules)
-    layers = [layer] * get_num_layers_to_build(config, vp_stage, pp_rank)
+    with_experts = ModuleSpec(module=layer_class, submodules=submodules_of(config))
+    dense = ModuleSpec(module=layer_class, submodules=submodules_of(without_experts(config)))
+    has_experts = stage_has_experts(config, get_num_layers_to_build(config, vp_stage, pp_rank), vp_stage, pp_rank)
+    layers = [with_experts if experts else dense for experts in has_experts]
     norm = norm_for(transformer_block.LayerNormImpl, config)
     return ModuleSpec(
         module=TransformerBlock, submodules=TransformerBlockSubmodules(layer_specs=layers, layer_norm=norm)
     )
 
 
-def _stock_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
+def stock_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
     """Megatron's own local layer, with our norm where needed."""
     stock = get_gpt_layer_local_spec(
         num_experts=config.num_moe_experts,

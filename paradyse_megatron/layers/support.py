@@ -45,7 +45,10 @@ def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
         "it knows causal attention only, not a sliding window": config.window_size is not None,
         "it has no attention sinks (softmax_type)": getattr(config, "softmax_type", "vanilla") != "vanilla",
         "it has no attention output gate": getattr(config, "attention_output_gate", False),
-        "fp8 works in tp_sp only": bool(config.fp8),
+        "it does not tell the largest logit, which QK clipping and --log-max-attention-logit ask for": (
+            getattr(config, "qk_clip", False) or getattr(config, "log_max_attention_logit", False)
+        ),
+        "fp8 and fp4 work in tp_sp only": _is_quantised(config),
         f"{num_groups} key/value heads cannot be dealt evenly to {num_ranks} ranks": attention == "metp" and is_uneven,
         f"{num_groups} key/value heads can be neither dealt evenly to {num_ranks} ranks nor shared evenly": is_odd,
     }
@@ -54,10 +57,14 @@ def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
 
 def _mlp_reason(config: TransformerConfig) -> str | None:
     found = {
-        "fp8 works in tp_sp only": bool(config.fp8),
+        "fp8 and fp4 work in tp_sp only": _is_quantised(config),
         "mixture-of-experts layers keep Megatron's own MLP (write e.g. ulysses/tp_sp)": bool(config.num_moe_experts),
         "Transformer Engine's activation function needs its own MLP": config.use_te_activation_func,
         "a custom activation function is not supported": config.activation_func not in (F.gelu, F.silu, F.relu)
         and not callable(config.activation_func),
     }
     return next((reason for reason, holds in found.items() if holds), None)
+
+
+def _is_quantised(config: TransformerConfig) -> bool:
+    return bool(config.fp8 or getattr(config, "fp4", None))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple
+from paradyse_megatron.planner.option import Option
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.planner import Planner
 
@@ -75,6 +76,8 @@ class PlannedByLength:
         num_stages: pipeline stages, each with as many layers.
         longest: `--seq-length`, the length at which ranks compare their costs.
         static_bytes: weights, gradients and optimizer, as counted in the planner's budget.
+        num_chunks: parts of a stage's layers that lie apart in the model (virtual pipeline stages).
+        positions_a_layer: positions of the model that follow each planned layer's option.
     """
 
     planner: Planner
@@ -82,6 +85,8 @@ class PlannedByLength:
     num_stages: int
     longest: int
     static_bytes: int
+    num_chunks: int = 1
+    positions_a_layer: int = 1
 
     def decide(self, padded_length: int) -> Plan:
         """The plan of all stages; a length that no plan fits is refused by name."""
@@ -89,7 +94,7 @@ class PlannedByLength:
         stage = self.planner.plan(padded_length)
         if not stage.fits:
             raise ValueError(self._misfit(padded_length, stage))
-        return replace(stage, layer_options=stage.layer_options * self.num_stages)
+        return replace(stage, layer_options=self._of_all_stages(stage.layer_options))
 
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """What is resident (weights and all) with the plan's activations on top."""
@@ -102,6 +107,8 @@ class PlannedByLength:
             "strategies": [str(o) for o in self.planner.options],
             "layers a stage": self.planner.num_layers,
             "stages": self.num_stages,
+            "chunks a stage": self.num_chunks,
+            "positions a layer": self.positions_a_layer,
             "costs at --seq-length": [
                 repr(self.cost_model.predict(str(option), self.longest)) for option in self.planner.options
             ],
@@ -113,6 +120,13 @@ class PlannedByLength:
     def save_costs(self, path: Path) -> None:
         """See `Decider`."""
         self.cost_model.save(path)
+
+    def _of_all_stages(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        """One option a position, in the order of the model: every stage's first chunk, every stage's second, ..."""
+        positions = tuple(option for option in options for _ in range(self.positions_a_layer))
+        length = -(-len(positions) // self.num_chunks)
+        chunks = [positions[begin : begin + length] for begin in range(0, len(positions), length)]
+        return tuple(option for chunk in chunks for option in chunk * self.num_stages)
 
     def _misfit(self, padded_length: int, stage: Plan) -> str:
         largest = self.planner.largest_length(padded_length)

@@ -35,7 +35,7 @@ def found(defaults: list[str]) -> dict[str, Any]:
     answers["fixed"] = _decider(defaults, "--paradyse-plan ring").longest_whole_head
     answers["auto"] = _decider(defaults, "").planner.heads
     answers["ran"] = _heads_that_ran()
-    setup.has_output_processor = lambda: False
+    setup.has_output_processor = lambda model_class: False
     answers["old fixed"] = _decider(defaults, "--paradyse-plan ring").longest_whole_head
     answers["old auto"] = _decider(defaults, "").planner.heads
     answers["old chunked"] = str(_decider(defaults, "--paradyse-plan ring;head=chunked"))

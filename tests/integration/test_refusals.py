@@ -28,7 +28,32 @@ CASES = {
     "size": ("--paradyse-memory-budget lots", ["lots", "16GiB"]),
     "cost model": ("--paradyse-cost-model /nowhere.json", ["/nowhere.json"]),
     "hysteresis": ("--paradyse-hysteresis -1", ["--paradyse-hysteresis", "-1"]),
+    "sliding window": ("--window-size 7,0 --paradyse-plan ring", ["ring", "not a sliding window"]),
+    "sinks": ("--softmax-type off-by-one --paradyse-plan upipe", ["upipe", "softmax_type"]),
+    "mask": ("--reset-attention-mask", ["--reset-attention-mask", "--dynamic-parallel", "causal mask"]),
+    "positions": ("--reset-position-ids", ["--reset-position-ids", "--dynamic-parallel"]),
+    "packed": ("--dataloader-inter-document-masking", ["--dataloader-inter-document-masking", "--dynamic-parallel"]),
+    "variant": ("--experimental-attention-variant gated_delta_net", ["gated_delta_net", "--dynamic-parallel"]),
+    "uneven stages": ("--decoder-first-pipeline-num-layers 1", ["--decoder-first-pipeline-num-layers 1", "auto"]),
+    "experts, auto": ("--num-experts 4", ["--num-experts 4", "no costs of experts"]),
+    "experts, gathered": ("--num-experts 4 --paradyse-plan ring", ["mixture-of-experts", "ulysses/tp_sp"]),
+    "experts by frequency": ("--num-experts 4 --moe-layer-freq [0,1] --paradyse-plan tp_sp", ["2 layers", "has 4"]),
+    "pattern, families": ("--hybrid-layer-pattern *-M*G-", ["families M, G", "Transformer Engine"]),
+    "pattern, prediction": ("--hybrid-layer-pattern *-*-/*-", ["*-*-/*-", "multi-token prediction"]),
+    "pattern, no experts": ("--hybrid-layer-pattern *E*E", ["*E*E", "--num-experts"]),
+    "pattern, auto": ("--hybrid-layer-pattern **--", ["**--", "pairs", "--paradyse-plan ring"]),
+    "pattern, layers": ("--hybrid-layer-pattern *-*- --paradyse-plan ring*3", ["3 layers", "the model has 4"]),
+    "pattern, kinds": (
+        "--hybrid-layer-pattern *-*- --attention-dropout 0.1 --paradyse-plan tp_sp,ring,ring/tp_sp,ring",
+        ["'ring/tp_sp'", "--attention-dropout 0"],
+    ),
     "accepted": ("", []),
+    "accepted pattern": ("--hybrid-layer-pattern *-*-", []),
+    "accepted head": ("--hybrid-layer-pattern *- --paradyse-plan ring;head=chunked", []),
+    "accepted kinds": (
+        "--hybrid-layer-pattern *-*- --attention-dropout 0.1 --paradyse-plan tp_sp,ring,tp_sp/gathered,ring",
+        [],
+    ),
 }
 
 
@@ -45,7 +70,7 @@ def answers(tmp_path_factory):
         "--dynamic-parallel",
     ]
     cases = {name: arguments for name, (arguments, _) in CASES.items()}
-    return run_ranks("tests.integration.workers:refusals", 2, defaults, cases, timeout_seconds=120)
+    return run_ranks("tests.integration.workers:refusals", 2, defaults, cases, timeout_seconds=240)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("accepted")])
@@ -57,7 +82,8 @@ def test_the_sentence_names_what_was_asked_and_what_to_do(answers, name):
 
 
 def test_the_defaults_are_accepted(answers):
-    assert [by_rank["accepted"] for by_rank in answers] == ["", ""]
+    accepted = [by_rank[name] for by_rank in answers for name in CASES if name.startswith("accepted")]
+    assert accepted == [""] * 8
 
 
 @pytest.mark.parametrize(

@@ -134,12 +134,17 @@ def build(family: str, dtype: torch.dtype, num_ranks: int, stock: bool = False, 
         else layer_spec(config)
     )
     model = GPTModel(config, spec, VOCAB, MAX_LENGTH, **FAMILIES[family].model).to(dtype)
+    return set_weights(model, num_ranks, stock)
+
+
+def set_weights[Model: torch.nn.Module](model: Model, num_ranks: int, stock: bool) -> Model:
+    """Give a model this rank's shards of `whole_parameter`; ours may then fetch weights ahead."""
     if not stock:
         link_layers(model.decoder.layers, parallel_state.get_tensor_model_parallel_group())
     rank = parallel_state.get_tensor_model_parallel_rank()
     for name, parameter in model.named_parameters():
         parameter.data.copy_(
-            _shard(name, whole_parameter(name, parameter, num_ranks), parameter, rank, num_ranks, config)
+            _shard(name, whole_parameter(name, parameter, num_ranks), parameter, rank, num_ranks, model.config)
         )
     return model
 

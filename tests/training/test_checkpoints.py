@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.ranks import run_ranks
-from tests.training.runs import LIMIT_SECONDS, MODEL, WITHOUT_LAUNCHER, train
+from tests.training.many import train_all
+from tests.training.runs import LIMIT_SECONDS, MODEL, WITHOUT_LAUNCHER
 
 FAMILIES = ["gpt", "llama", "qwen"]
 MICROBATCHES = 4
@@ -13,6 +14,9 @@ SHARED = (
     "--tensor-model-parallel-size 2 --train-iters 6 --lr 2e-3 --min-lr 2e-4 --lr-decay-style cosine "
     "--lr-warmup-iters 2 --weight-decay 0.1 --clip-grad 1.0 --save-interval 2 --ckpt-format torch_dist"
 )
+PAIRS = "--hybrid-layer-pattern *-*-*-*- --paradyse-plan ring,ring,tp_sp,tp_sp/gathered,upipe,metp,tp_sp*2"
+"""The same model as a hybrid one, and a plan for it."""
+
 OF_OUR_DATA = "--dataloader-type external --calculate-per-token-loss --no-create-attention-mask-in-dataloader"
 
 
@@ -24,6 +28,8 @@ def _stock(corpus: str, flags: str) -> list[float]:
 def test_checkpoints_go_to_stock_megatron_and_back(corpus, tmp_path):
     """Iterations 1 and 2 on stock Megatron; 3 to 6 on both; 5 and 6 on stock Megatron from our iteration 4.
 
+    Also on our layers in a hybrid model, which Megatron loads from the checkpoint of a GPT.
+
     The second iteration after loading shows whether the optimizer's state came along: an Adam that starts anew
     takes far larger steps. Losses differ by the rounding of other strategies, which Adam's division enlarges.
     """
@@ -31,12 +37,14 @@ def test_checkpoints_go_to_stock_megatron_and_back(corpus, tmp_path):
     stock = _stock(corpus, f"--save {theirs}")
     assert len(stock) == 6 * MICROBATCHES
 
-    continued = train(
-        corpus, ours, f"{SHARED} --paradyse-memory-budget 5MiB --load {theirs} --ckpt-step 2 --save {ours}"
-    )
-    assert {line.iteration for line in continued.trace} == {3, 4, 5, 6} and len(continued.plans) > 2
-    assert continued.losses[:MICROBATCHES] == pytest.approx(stock[2 * MICROBATCHES : 3 * MICROBATCHES], rel=1e-6)
-    assert continued.losses == pytest.approx(stock[2 * MICROBATCHES :], rel=1e-5)
+    from_theirs = f"{SHARED} --load {theirs} --ckpt-step 2"
+    runs = {"gpt": f"{from_theirs} --paradyse-memory-budget 5MiB --save {ours}", "hybrid": f"{from_theirs} {PAIRS}"}
+    continued, hybrid = train_all(corpus, tmp_path, runs, 2).values()
+    assert len(continued.plans) > 2
+    for found in (continued, hybrid):
+        assert {line.iteration for line in found.trace} == {3, 4, 5, 6}
+        assert found.losses[:MICROBATCHES] == pytest.approx(stock[2 * MICROBATCHES : 3 * MICROBATCHES], rel=1e-6)
+        assert found.losses == pytest.approx(stock[2 * MICROBATCHES :], rel=1e-5)
 
     back = _stock(corpus, f"--load {ours} --ckpt-step 4")
     assert len(back) == 2 * MICROBATCHES
