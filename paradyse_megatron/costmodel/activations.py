@@ -123,8 +123,7 @@ def _attention(option: Option, setting: Setting) -> Held:
 def _kept_around_core(attention: str, setting: Setting) -> Polynomial:
     """Norm, and what attention starts from: q, k, v with rotation in `tp_sp`, without where that is part of the core.
 
-    Then the context, which the output projection keeps. Strategies that project head group by head group start from
-    the norm's output and keep nothing else.
+    Then the context, which the output projection keeps; `upipe` and `metp` start from the norm's output.
     """
     shape = _with_copies(setting) if attention == "ulysses" else setting.shape
     if attention in ("upipe", "metp"):
