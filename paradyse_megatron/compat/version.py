@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
 from pathlib import Path
 
 OLDEST, TOO_NEW = (0, 17), (0, 21)
@@ -72,9 +71,7 @@ def version_of_checkout(path: Path) -> str:
 
 
 def has_transformer_engine() -> bool:
-    """Whether NVIDIA's Transformer Engine is installed."""
-    try:
-        metadata.version("transformer_engine")
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    """Whether Megatron finds NVIDIA's Transformer Engine: installed, and fit to be loaded."""
+    from megatron.core.extensions.transformer_engine import HAVE_TE
+
+    return HAVE_TE

@@ -14,14 +14,15 @@ from paradyse_megatron.data.documents import Sample
 from paradyse_megatron.layouts.padding import pad_to_multiple
 
 
-def collate(samples: Sequence[Sample], group_size: int, pad_id: int) -> dict[str, torch.Tensor]:
+def collate(samples: Sequence[Sample], group_size: int, pad_id: int, rows_per_rank: int = 1) -> dict[str, torch.Tensor]:
     """One micro-batch of b >= 1 samples, padded to s, the smallest length from the longest up that all strategies take.
 
     `tokens` (padding: `pad_id`), `labels` (0) and `position_ids` are int64 [b, s], `loss_mask` (0) is float32 [b, s],
-    `seq_lengths` (tokens before padding) and `document_ids` are int64 [b]. `group_size` is the tensor-parallel size.
+    `seq_lengths` (tokens before padding) and `document_ids` are int64 [b]. `group_size` is the tensor-parallel size,
+    `rows_per_rank` what each rank's tokens are padded to a multiple of.
     """
     lengths = [len(sample.tokens) for sample in samples]
-    padded = pad_to_multiple(max(lengths), group_size)
+    padded = pad_to_multiple(max(lengths), group_size, rows_per_rank)
     positions = torch.arange(padded, dtype=torch.int64)
     return {
         "tokens": _right_padded([sample.tokens for sample in samples], padded, pad_id),

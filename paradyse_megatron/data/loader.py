@@ -30,9 +30,10 @@ class MicroBatchIterator:
         dp_size: int,
         group_size: int,
         pad_id: int,
+        rows_per_rank: int = 1,
         consumed_samples: int = 0,
     ) -> None:
-        """`group_size` is the tensor-parallel size; `consumed_samples` is where to start."""
+        """`group_size` and `rows_per_rank` are those of `collate`; `consumed_samples` is where to start."""
         assert order.num_samples == len(dataset), (order.num_samples, len(dataset))
         assert micro_batch_size > 0 and 0 <= dp_rank < dp_size and consumed_samples >= 0
         self.dataset = dataset
@@ -42,6 +43,7 @@ class MicroBatchIterator:
         self.dp_size = dp_size
         self.group_size = group_size
         self.pad_id = pad_id
+        self.rows_per_rank = rows_per_rank
         self.consumed_samples = consumed_samples
 
     def __iter__(self) -> MicroBatchIterator:
@@ -51,4 +53,5 @@ class MicroBatchIterator:
         first = self.consumed_samples + self.dp_rank * self.micro_batch_size
         sample_ids = self.order.sample_ids(first, self.micro_batch_size)
         self.consumed_samples += self.micro_batch_size * self.dp_size
-        return collate([self.dataset[sample_id] for sample_id in sample_ids], self.group_size, self.pad_id)
+        samples = [self.dataset[sample_id] for sample_id in sample_ids]
+        return collate(samples, self.group_size, self.pad_id, self.rows_per_rank)

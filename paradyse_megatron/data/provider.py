@@ -16,7 +16,7 @@ from paradyse_megatron.data.documents import DocumentDataset, num_documents, ope
 from paradyse_megatron.data.loader import MicroBatchIterator
 from paradyse_megatron.data.order import FixedOrder, SampleOrder
 from paradyse_megatron.data.splits import DEFAULT_SPLIT, split_ranges
-from paradyse_megatron.layouts.padding import padding_multiple
+from paradyse_megatron.layouts.padding import FP8_ROWS, padding_multiple
 
 logger = logging.getLogger(__name__)
 
@@ -84,17 +84,23 @@ def check_arguments(args: argparse.Namespace) -> None:
     if len(paths) != 1:
         found = " ".join(paths) or "none"
         raise ValueError(f"--data-path has {len(paths)} values ({found}); it takes one dataset prefix")
-    _check_seq_length(args.seq_length, args.tensor_model_parallel_size)
+    _check_seq_length(args.seq_length, args.tensor_model_parallel_size, rows_per_rank(args))
 
 
-def _check_seq_length(seq_length: int, group_size: int) -> None:
-    multiple = padding_multiple(group_size)
+def rows_per_rank(args: argparse.Namespace) -> int:
+    """What each rank's tokens are padded to a multiple of."""
+    return FP8_ROWS if getattr(args, "fp8", None) else 1
+
+
+def _check_seq_length(seq_length: int, group_size: int, rows: int) -> None:
+    multiple = padding_multiple(group_size, rows)
     below = seq_length // multiple * multiple
     if below != seq_length:
         accepted = f"{below} or {below + multiple}" if below else f"{multiple}"
         raise ValueError(
             f"--seq-length {seq_length} is not a length that all strategies accept with "
-            f"--tensor-model-parallel-size {group_size}: it must be a multiple of {multiple}; set it to {accepted}"
+            f"--tensor-model-parallel-size {group_size}{' and fp8' if rows > 1 else ''}: it must be a multiple of "
+            f"{multiple}; set it to {accepted}"
         )
 
 
@@ -121,7 +127,12 @@ def make_iterators(args: argparse.Namespace, parts: Parts, dp_rank: int, dp_size
     on at `consumed_valid_samples` (with `--skip-train` at 0, like Megatron), test begins at 0.
     """
     make = partial(
-        MicroBatchIterator, dp_rank=dp_rank, dp_size=dp_size, group_size=args.tensor_model_parallel_size, pad_id=pad_id
+        MicroBatchIterator,
+        dp_rank=dp_rank,
+        dp_size=dp_size,
+        group_size=args.tensor_model_parallel_size,
+        pad_id=pad_id,
+        rows_per_rank=rows_per_rank(args),
     )
     train = valid = test = None
     if len(parts.train):

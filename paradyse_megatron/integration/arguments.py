@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from paradyse_megatron.compat import has_transformer_engine
 from paradyse_megatron.integration.hybrid import layer_pattern, refuse_pattern
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.planner.option import Option, all_options
@@ -77,11 +78,11 @@ def prepare(args: argparse.Namespace) -> None:
 
     Without --dynamic-parallel only the data are ours: stock layers train on the same documents, to compare with.
     """
+    _check_layers(args)
     implied: dict[str, Any] = {
         "calculate_per_token_loss": True,
         "dataloader_type": "external",
         "create_attention_mask_in_dataloader": False,
-        "transformer_impl": "local",
         "sequence_parallel": args.tensor_model_parallel_size > 1,
         "spec": args.spec or _stock_spec(args),
     }
@@ -106,6 +107,19 @@ def _stock_spec(args: argparse.Namespace) -> list[str]:
     return [SPECS, "stock_layer_spec"] if layer_pattern(args) is None else [HYBRID_SPECS, "stock_hybrid_stack_spec"]
 
 
+def _check_layers(args: argparse.Namespace) -> None:
+    """Whose linear layers, norms and attention cores Megatron is to use."""
+    if args.transformer_impl not in ("local", "transformer_engine"):
+        raise ValueError(
+            f"--transformer-impl {args.transformer_impl} is not for training: use local or transformer_engine."
+        )
+    if args.transformer_impl == "transformer_engine" and not has_transformer_engine():
+        raise ValueError(
+            "--transformer-impl transformer_engine, Megatron's default, needs Transformer Engine, which is not "
+            "installed or cannot be loaded: pip install transformer-engine[pytorch], or give --transformer-impl local."
+        )
+
+
 Found = Callable[[argparse.Namespace], Any]
 _ONE_DOCUMENT = "each document is a sample of its own, under the causal mask; leave it out"
 _OTHER_ATTENTION = "the layers have Megatron's self-attention; leave it out"
@@ -117,13 +131,30 @@ _EXCLUDED: list[tuple[str, Found, str]] = [
         "the plan chooses context parallelism by itself, inside --tensor-model-parallel-size; set it to 1",
     ),
     ("--tp-comm-overlap", lambda a: getattr(a, "tp_comm_overlap", False), "leave it out"),
+    ("--delay-wgrad-compute", lambda a: getattr(a, "delay_wgrad_compute", False), "leave it out"),
+    (
+        "--use-transformer-engine-op-fuser",
+        lambda a: getattr(a, "use_transformer_engine_op_fuser", False),
+        "leave it out",
+    ),
+    ("--cpu-offloading-num-layers", lambda a: getattr(a, "cpu_offloading_num_layers", 0), "leave it out"),
     (
         "--recompute-granularity",
         lambda a: a.recompute_granularity or getattr(a, "recompute_activations", False),
         "recompute is part of the plan; leave it out, or write --paradyse-plan tp_sp+full",
     ),
-    ("--fp8-format", lambda a: getattr(a, "fp8", None), "train in bf16"),
+    (
+        "--fp8-format",
+        lambda a: a.transformer_impl == "local" and getattr(a, "fp8", None),
+        "give --transformer-impl transformer_engine, where tp_sp computes in fp8, or train in bf16",
+    ),
     ("--fp4-format", lambda a: getattr(a, "fp4", None), "train in bf16"),
+    ("--te-precision-config-file", lambda a: getattr(a, "te_precision_config_file", None), "leave it out"),
+    (
+        "--tensor-parallel-num-weight-shards",
+        lambda a: (getattr(a, "tensor_parallel_num_weight_shards", None) or 0) > a.tensor_model_parallel_size,
+        "strategies gather weights by themselves; leave it out",
+    ),
     (
         "--use-megatron-fsdp",
         lambda a: getattr(a, "use_megatron_fsdp", False),

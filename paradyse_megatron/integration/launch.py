@@ -31,7 +31,7 @@ _DEMO = """
 
 _WITHOUT_FUSED_KERNELS = """
     --no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-persist-layer-norm --no-bias-gelu-fusion
-    --no-bias-dropout-fusion --no-rope-fusion
+    --no-bias-dropout-fusion --no-rope-fusion --transformer-impl local
 """.split()
 
 _ON_CPU = ["--distributed-backend", "gloo", "--use-cpu-initialization"]

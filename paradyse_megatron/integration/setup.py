@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,17 +105,18 @@ def _longest_whole_head(args: argparse.Namespace, plan: Plan) -> int | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, cluster: str) -> CostModel:
-    return estimate(
-        shape, Cluster.from_yaml(_CONFIGS / "clusters" / f"{cluster}.yaml"), ranks, micro_batch_size=micro_batch_size
-    )
+def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, machine: str, local: bool) -> CostModel:
+    """`local`: whether Megatron's local layers run, whose attention core stores its scores, whatever the machine."""
+    cluster = Cluster.from_yaml(_CONFIGS / "clusters" / f"{machine}.yaml")
+    return estimate(shape, replace(cluster, attention_materialised=local), ranks, micro_batch_size=micro_batch_size)
 
 
 def find_cost_model(args: argparse.Namespace, shape: ModelShape) -> CostModel:
     """The file of --paradyse-cost-model, or first-principles costs of the model on this kind of machine."""
     if args.paradyse_cost_model != "auto":
         return CostModel.load(args.paradyse_cost_model)
-    return _estimated(shape, args.tensor_model_parallel_size, args.micro_batch_size, cluster_name())
+    local = args.transformer_impl == "local"
+    return _estimated(shape, args.tensor_model_parallel_size, args.micro_batch_size, cluster_name(), local)
 
 
 def cluster_name() -> str:

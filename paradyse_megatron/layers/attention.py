@@ -17,6 +17,7 @@ from paradyse_megatron.layers.active import current_call
 from paradyse_megatron.layers.parameters import weight_and_bias
 from paradyse_megatron.layers.support import attention_reason
 from paradyse_megatron.layers.topology import ranks_per_node
+from paradyse_megatron.layers.transformer_engine import normalised
 from paradyse_megatron.planner.option import Option
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, HeadPreparation
 from paradyse_megatron.strategies.attention.metp import metp_attention
@@ -75,6 +76,7 @@ class DynamicSelfAttention(SelfAttention):
         shards = AttentionShards(qkv_weight, qkv_bias, proj_weight, call.weights.attention)
         prepare = self._prepare_heads(rotary_pos_emb)
         keywords = {"recompute_core": True} if call.option.recompute == "selective" and self.training else {}
+        hidden_states = normalised(self.linear_qkv, hidden_states)
         return strategy(hidden_states, shards, self._geometry(), self.tp_group, prepare, **keywords), proj_bias
 
     @contextmanager

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paradyse_megatron.layers.active import current_call
 from paradyse_megatron.layers.parameters import weight_and_bias
+from paradyse_megatron.layers.transformer_engine import normalised
 from paradyse_megatron.strategies.mlp.gathered import MlpShards, gathered_mlp
 from paradyse_megatron.strategies.mlp.streamed import streamed_mlp
 
@@ -31,6 +32,7 @@ class DynamicMLP(MLP):
         fc1_weight, fc1_bias = weight_and_bias(self.linear_fc1)
         fc2_weight, fc2_bias = weight_and_bias(self.linear_fc2)
         shards = MlpShards(fc1_weight, fc1_bias, fc2_weight, call.weights.mlp)
+        hidden_states = normalised(self.linear_fc1, hidden_states)
         return strategy(hidden_states, shards, self.tp_group, self._activation), fc2_bias
 
     def _activation(self, intermediate: Tensor) -> Tensor:

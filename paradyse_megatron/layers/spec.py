@@ -18,6 +18,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
 from paradyse_megatron.compat.layers import with_mlp_class
+from paradyse_megatron.layers import transformer_engine
 from paradyse_megatron.layers.attention import DynamicSelfAttention
 from paradyse_megatron.layers.experts import stage_has_experts, without_experts
 from paradyse_megatron.layers.mlp import DynamicMLP
@@ -46,7 +47,8 @@ def stock_layer_spec(config: Any, vp_stage: int | None = None, pp_rank: int | No
 
 
 def dynamic_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
-    """Megatron's own local layer with our attention and MLP, and where needed our norm, in it."""
+    """Megatron's own layer with our attention and MLP, and where needed our norm, in it."""
+    transformer_engine.refuse_overlaps(config)
     submodules = stock_submodules(config)
     submodules.self_attention = ModuleSpec(
         module=DynamicSelfAttention,
@@ -75,15 +77,11 @@ def _block_spec(
 
 
 def stock_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
-    """Megatron's own local layer, with our norm where needed."""
-    stock = get_gpt_layer_local_spec(
-        num_experts=config.num_moe_experts,
-        moe_grouped_gemm=config.moe_grouped_gemm,
-        qk_layernorm=config.qk_layernorm,
-        normalization=config.normalization,
-        qk_l2_norm=getattr(config, "qk_l2_norm", False),
-    )
-    submodules = copy.copy(stock.submodules)
+    """Megatron's own layer as `transformer_impl` says, with our norm where needed."""
+    if transformer_engine.uses_transformer_engine(config):
+        submodules = copy.copy(transformer_engine.stock_submodules(config))
+    else:
+        submodules = copy.copy(_local_submodules(config))
     submodules.input_layernorm = norm_for(submodules.input_layernorm, config)
     submodules.pre_mlp_layernorm = norm_for(submodules.pre_mlp_layernorm, config)
     attention = copy.copy(submodules.self_attention.submodules)
@@ -95,3 +93,13 @@ def stock_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
         module=stock_attention.module, params=dict(stock_attention.params), submodules=attention
     )
     return submodules
+
+
+def _local_submodules(config: TransformerConfig) -> TransformerLayerSubmodules:
+    return get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts,
+        moe_grouped_gemm=config.moe_grouped_gemm,
+        qk_layernorm=config.qk_layernorm,
+        normalization=config.normalization,
+        qk_l2_norm=getattr(config, "qk_l2_norm", False),
+    ).submodules

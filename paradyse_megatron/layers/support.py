@@ -11,7 +11,7 @@ from paradyse_megatron.planner.option import Option
 
 def unsupported_reason(option: Option, config: TransformerConfig) -> str | None:
     """Why layers of `config` cannot follow `option`, as a clause; None if they can."""
-    reason = attention_reason(option, config)
+    reason = quantised_reason(option, config) or attention_reason(option, config)
     return reason or (_mlp_reason(config) if option.mlp != "tp_sp" else None)
 
 
@@ -22,6 +22,16 @@ def attention_reason(option: Option, config: TransformerConfig) -> str | None:
     num_groups = config.num_query_groups or config.num_attention_heads
     lean = nothing_to_recompute(option, config.tensor_model_parallel_size, num_groups)
     return _attention_reason(option.attention, config) or lean
+
+
+def quantised_reason(option: Option, config: TransformerConfig) -> str | None:
+    """Why `option` cannot be followed in fp8 or fp4, which only Transformer Engine's own forward computes; or None."""
+    flag = "--fp8-format" if config.fp8 else "--fp4-format" if getattr(config, "fp4", None) else None
+    if flag and (option.attention, option.mlp) != ("tp_sp", "tp_sp"):
+        return f"{flag} works in tp_sp only"
+    if flag and option.recompute != "none":
+        return f"{flag} works without recompute only"
+    return None
 
 
 def check_supported(options: list[Option], config: TransformerConfig) -> None:
@@ -48,7 +58,6 @@ def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
         "it does not tell the largest logit, which QK clipping and --log-max-attention-logit ask for": (
             getattr(config, "qk_clip", False) or getattr(config, "log_max_attention_logit", False)
         ),
-        "fp8 and fp4 work in tp_sp only": _is_quantised(config),
         f"{num_groups} key/value heads cannot be dealt evenly to {num_ranks} ranks": attention == "metp" and is_uneven,
         f"{num_groups} key/value heads can be neither dealt evenly to {num_ranks} ranks nor shared evenly": is_odd,
     }
@@ -57,14 +66,9 @@ def _attention_reason(attention: str, config: TransformerConfig) -> str | None:
 
 def _mlp_reason(config: TransformerConfig) -> str | None:
     found = {
-        "fp8 and fp4 work in tp_sp only": _is_quantised(config),
         "mixture-of-experts layers keep Megatron's own MLP (write e.g. ulysses/tp_sp)": bool(config.num_moe_experts),
         "Transformer Engine's activation function needs its own MLP": config.use_te_activation_func,
         "a custom activation function is not supported": config.activation_func not in (F.gelu, F.silu, F.relu)
         and not callable(config.activation_func),
     }
     return next((reason for reason, holds in found.items() if holds), None)
-
-
-def _is_quantised(config: TransformerConfig) -> bool:
-    return bool(config.fp8 or getattr(config, "fp4", None))

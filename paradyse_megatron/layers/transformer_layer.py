@@ -11,6 +11,8 @@ from torch import Tensor
 
 from paradyse_megatron.layers.active import LayerCall, layer_scope, planned_option
 from paradyse_megatron.layers.prefetch import Prefetch
+from paradyse_megatron.layers.support import quantised_reason
+from paradyse_megatron.planner.option import Option
 
 
 class DynamicTransformerLayer(TransformerLayer):
@@ -24,12 +26,18 @@ class DynamicTransformerLayer(TransformerLayer):
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         """Hidden states [s/P, b, h] to [s/P, b, h] and the (absent) context, as `TransformerLayer`."""
         option = planned_option(self.layer_number)
+        self._refuse_quantised(option)
         weights = self.prefetch.arrive(self, option)
         if option.recompute == "full" and self.training:
             return tensor_parallel.checkpoint(
                 lambda hidden: self._follow(LayerCall(option), hidden, *args, **kwargs)[0], False, hidden_states
             ), None
         return self._follow(LayerCall(option, weights), hidden_states, *args, **kwargs)
+
+    def _refuse_quantised(self, option: Option) -> None:
+        reason = quantised_reason(option, self.config)
+        if reason:
+            raise ValueError(f"The strategy '{option}' cannot be followed by layer {self.layer_number}: {reason}.")
 
     def _follow(
         self, call: LayerCall, hidden_states: Tensor, *args: Any, **kwargs: Any

@@ -38,6 +38,11 @@ def test_samples_shorter_than_the_alignment(group_size: int, n: int) -> None:
     assert batch["loss_mask"].sum() == n
 
 
+def test_each_rank_may_want_more_rows() -> None:
+    batch = collate([sample(1, 70)], group_size=2, pad_id=PAD, rows_per_rank=32)
+    assert batch["tokens"].shape == (1, 128) and batch["loss_mask"].sum() == 70
+
+
 @settings(deadline=None)  # machines may be busy
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 9))
 def test_every_real_token_is_there_and_the_rest_counts_for_nothing(lengths: list[int], group_size: int) -> None:

@@ -47,6 +47,13 @@ CASES = {
         "--hybrid-layer-pattern *-*- --attention-dropout 0.1 --paradyse-plan tp_sp,ring,ring/tp_sp,ring",
         ["'ring/tp_sp'", "--attention-dropout 0"],
     ),
+    "transformer engine": (
+        "--transformer-impl transformer_engine",
+        ["--transformer-impl transformer_engine", "pip install", "--transformer-impl local"],
+    ),
+    "inference": ("--transformer-impl inference_optimized", ["inference_optimized", "local or transformer_engine"]),
+    "fp8": ("--fp8-format hybrid", ["--fp8-format hybrid", "--transformer-impl transformer_engine"]),
+    "delayed": ("--delay-wgrad-compute", ["--delay-wgrad-compute", "--dynamic-parallel"]),
     "accepted": ("", []),
     "accepted pattern": ("--hybrid-layer-pattern *-*-", []),
     "accepted head": ("--hybrid-layer-pattern *- --paradyse-plan ring;head=chunked", []),
@@ -56,11 +63,27 @@ CASES = {
     ),
 }
 
+FP8 = "--bf16 --fp8-format hybrid"
+CASES_WITH_TE = {
+    "accepted": ("", []),
+    "accepted rms norm": ("--normalization RMSNorm --apply-layernorm-1p", []),
+    "accepted fp8": (f"{FP8} --paradyse-plan tp_sp", []),
+    "accepted fp8 auto": (FP8, []),
+    "fp8": (f"{FP8} --paradyse-plan ring", ["'ring'", "--fp8-format works in tp_sp only"]),
+    "fp8 in mlp": (f"{FP8} --paradyse-plan tp_sp/streamed", ["tp_sp/streamed", "--fp8-format works in tp_sp only"]),
+    "fp8 recomputed": (f"{FP8} --paradyse-plan tp_sp+full", ["tp_sp+full", "without recompute"]),
+    "fp8 length": (f"{FP8} --seq-length 4000", ["--seq-length 4000", "fp8", "multiple of 64", "3968 or 4032"]),
+    "delayed": ("--delay-wgrad-compute", ["--delay-wgrad-compute", "--dynamic-parallel"]),
+    "fused operations": ("--use-transformer-engine-op-fuser", ["--use-transformer-engine-op-fuser"]),
+    "overlap": ("--tp-comm-overlap", ["--tp-comm-overlap", "--dynamic-parallel"]),
+}
+"""Where Transformer Engine (here: a stand-in) can be imported."""
+
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory):
+def defaults(tmp_path_factory):
     corpus = make_corpus(tmp_path_factory.mktemp("corpus"))
-    defaults = [
+    return [
         *_DEMO,
         *MEGATRON_FLAGS,
         "--tensor-model-parallel-size",
@@ -69,6 +92,10 @@ def answers(tmp_path_factory):
         corpus,
         "--dynamic-parallel",
     ]
+
+
+@pytest.fixture(scope="module")
+def answers(defaults):
     cases = {name: arguments for name, (arguments, _) in CASES.items()}
     return run_ranks("tests.integration.workers:refusals", 2, defaults, cases, timeout_seconds=240)
 
@@ -79,6 +106,22 @@ def test_the_sentence_names_what_was_asked_and_what_to_do(answers, name):
         for part in CASES[name][1]:
             assert part in answer
         assert "\n" not in answer and len(answer) < 500
+
+
+@pytest.fixture(scope="module")
+def answers_with_te(defaults):
+    cases = {
+        name: f"--transformer-impl transformer_engine {arguments}" for name, (arguments, _) in CASES_WITH_TE.items()
+    }
+    return run_ranks("tests.integration.te_workers:refusals", 2, defaults, cases, timeout_seconds=120)
+
+
+def test_with_transformer_engine_what_works_is_accepted_and_the_rest_refused_by_name(answers_with_te):
+    for by_rank in answers_with_te:
+        assert len(by_rank) == len(CASES_WITH_TE)
+        for name, (_, parts) in CASES_WITH_TE.items():
+            assert all(part in by_rank[name] for part in parts), (name, by_rank[name])
+            assert bool(by_rank[name]) == bool(parts), (name, by_rank[name])
 
 
 def test_the_defaults_are_accepted(answers):

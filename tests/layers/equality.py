@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from contextlib import nullcontext
 from typing import Any
@@ -92,10 +93,10 @@ def window_errors() -> dict[str, float]:
 def worst_error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     """Largest relative L2 error of any tensor; NaN and missing tensors count as infinite."""
     assert found.keys() == expected.keys(), f"{found.keys() ^ expected.keys()}"
-    worst = max(
+    errors = [
         ((found[name] - expected[name]).norm() / expected[name].norm().clamp_min(1e-30)).item() for name in expected
-    )
-    return worst if worst == worst else float("inf")
+    ]
+    return max(errors) if all(map(math.isfinite, errors)) else math.inf  # `max` passes over NaN
 
 
 def loss_and_gradients(

@@ -9,9 +9,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from megatron.core import parallel_state
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
@@ -100,6 +104,8 @@ def make_config(family: str, dtype: torch.dtype, num_ranks: int, **extra: Any) -
         "kv_channels": 4,
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
+        "transformer_impl": "local",
+        "gradient_accumulation_fusion": False,
     }
     return TransformerConfig(
         params_dtype=dtype,
@@ -112,7 +118,6 @@ def make_config(family: str, dtype: torch.dtype, num_ranks: int, **extra: Any) -
         masked_softmax_fusion=False,
         persist_layer_norm=False,
         use_cpu_initialization=True,
-        gradient_accumulation_fusion=False,
         apply_rope_fusion=False,
         **(sizes | FAMILIES[family].config | extra),
     )
@@ -128,11 +133,7 @@ def start_model_parallel(num_ranks: int, **sizes: int) -> None:
 def build(family: str, dtype: torch.dtype, num_ranks: int, stock: bool = False, **extra: Any) -> GPTModel:
     """Our model, or with `stock` megatron-core's own; the weights are those of `whole_parameter`."""
     config = make_config(family, dtype, num_ranks, **extra)
-    spec = (
-        get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
-        if stock
-        else layer_spec(config)
-    )
+    spec = _stock_spec(config) if stock else layer_spec(config)
     model = GPTModel(config, spec, VOCAB, MAX_LENGTH, **FAMILIES[family].model).to(dtype)
     return set_weights(model, num_ranks, stock)
 
@@ -147,6 +148,12 @@ def set_weights[Model: torch.nn.Module](model: Model, num_ranks: int, stock: boo
             _shard(name, whole_parameter(name, parameter, num_ranks), parameter, rank, num_ranks, model.config)
         )
     return model
+
+
+def _stock_spec(config: TransformerConfig) -> ModuleSpec:
+    if config.transformer_impl == "transformer_engine":
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=config.qk_layernorm)
+    return get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
 
 
 def whole_parameter(name: str, parameter: Tensor, num_ranks: int) -> Tensor:

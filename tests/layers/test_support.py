@@ -43,3 +43,12 @@ def test_selective_recompute_that_would_free_nothing_is_refused():
     assert "keeps only q, k, v" in reasons.pop("ring")
     assert set(reasons.values()) == {None} and len(reasons) == 5
     assert "keeps only q, k, v" in unsupported_reason(Option("usp", "tp_sp", "selective"), config(4, 1))
+
+
+@pytest.mark.parametrize(("precision", "flag"), [("fp8", "--fp8-format"), ("fp4", "--fp4-format")])
+def test_quantised_layers_follow_tp_sp_alone_and_without_recompute(precision, flag):
+    quantised = SimpleNamespace(**(vars(config(2, 8)) | {"fp8": None, precision: "hybrid"}))
+    assert unsupported_reason(Option.parse("tp_sp"), quantised) is None
+    for text in ("ulysses", "metp", "tp_sp/gathered", "ring/tp_sp"):
+        assert unsupported_reason(Option.parse(text), quantised) == f"{flag} works in tp_sp only"
+    assert unsupported_reason(Option.parse("tp_sp+full"), quantised) == f"{flag} works without recompute only"

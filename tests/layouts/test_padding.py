@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple
+from paradyse_megatron.layouts.padding import FP8_ROWS, pad_to_multiple, padding_multiple
 from paradyse_megatron.layouts.zigzag import zigzag_positions
 
 
@@ -32,6 +32,15 @@ def test_the_multiple_is_accepted_and_minimal(group_size):
 
 def test_tiny_samples_at_eight_ranks():
     assert [pad_to_multiple(length, 8) for length in (1, 2, 3, 16, 17)] == [16, 16, 16, 16, 32]
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 3, 6, 8])
+def test_in_fp8_each_rank_has_a_multiple_of_32_tokens(group_size):
+    for length in (1, 31, 33, 32 * group_size, 32 * group_size + 1, 1000):
+        padded = pad_to_multiple(length, group_size, FP8_ROWS)
+        candidates = range(length, length + 64 * group_size + 1)
+        assert padded == next(n for n in candidates if accepted_by_all(n, group_size) and n % (32 * group_size) == 0)
+    assert pad_to_multiple(padded, group_size) == padded == pad_to_multiple(padded, group_size, FP8_ROWS)
 
 
 def test_numpy_integers_do_not_overflow():

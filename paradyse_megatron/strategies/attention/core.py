@@ -63,7 +63,7 @@ def attend_backward(
             key,
             value,
             whole.output,
-            whole.log_sum_exp,
+            whole.log_sum_exp.contiguous(),  # read without strides (pytorch's flash_api.cpp): some rows may be a view
             cum_q,
             cum_k,
             max_q,
