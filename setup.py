@@ -1,11 +1,14 @@
-"""Only what `pyproject.toml` cannot say: the planner's C++ extension, which must never make an installation fail.
+"""Only what `pyproject.toml` cannot say.
+
+The folder `configs` (descriptions, cost models) is installed inside the package, as `paradyse_megatron/configs`. And
+the planner's C++ extension must never make an installation fail.
 
 Without its sources, pybind11 or a working compiler the package installs all the same and uses the Python twin.
 """
 
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
 CSRC = Path("paradyse_megatron/csrc/planner")
 
@@ -22,4 +25,12 @@ def planner_extension() -> list[Extension]:
     return [Pybind11Extension("paradyse_megatron.planner._native", sources, depends=headers, cxx_std=17, optional=True)]
 
 
-setup(ext_modules=planner_extension())
+setup(
+    ext_modules=planner_extension(),
+    packages=[*find_packages(include=["paradyse_megatron*"]), "paradyse_megatron.configs"],
+    package_dir={"paradyse_megatron.configs": "configs"},
+    package_data={
+        "paradyse_megatron.configs": ["*/*.yaml", "*/*.json"],
+        "paradyse_megatron": ["csrc/**/*", "py.typed"],
+    },
+)

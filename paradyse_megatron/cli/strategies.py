@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from paradyse_megatron.cli.answer import Answer
-from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.costmodel.model_sources import read_shape
 from paradyse_megatron.costmodel.support import excluded_options
 from paradyse_megatron.planner.option import all_options
 
@@ -14,13 +14,13 @@ EXAMPLE = "paradyse strategies --model configs/models/llama-3-8b.yaml --group-si
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument("--model", required=True, metavar="FILE", help="a description as in configs/models")
+    parser.add_argument("--model", required=True, metavar="FILE", help="as for profile")
     parser.add_argument("--group-size", required=True, type=int, metavar="P", help="tensor-parallel ranks")
 
 
 def run(asked: argparse.Namespace) -> Answer:
     """Every option of this version with the reason against it, if any; the answer is no when none is left."""
-    excluded = excluded_options(ModelShape.from_yaml(asked.model), asked.group_size)
+    excluded = excluded_options(read_shape(asked.model), asked.group_size)
     reasons = {str(option): excluded.get(str(option)) for option in all_options()}
     content = [{"option": option, "usable": reason is None, "reason": reason} for option, reason in reasons.items()]
     rows = [(option, "yes" if reason is None else "no", reason or "") for option, reason in reasons.items()]

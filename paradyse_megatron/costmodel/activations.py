@@ -14,7 +14,7 @@ from paradyse_megatron.costmodel.polynomial import TOKEN_PAIRS, TOKENS, Polynomi
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.costmodel.volumes import upipe_chunks
 from paradyse_megatron.layouts.subgroups import ulysses_degree
-from paradyse_megatron.planner.option import Option
+from paradyse_megatron.planner.option import USUAL_MLP, Option
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,14 @@ class Setting:
         batch: micro-batch size b.
         unfused: whether Megatron's local layers run, whose attention core stores s x s scores and whose RMSNorm is
             several operations, each of which keeps something.
+        ranks_per_node: where the group spans nodes; None where it does not.
     """
 
     shape: ModelShape
     group_size: int
     batch: int
     unfused: bool
+    ranks_per_node: int | None = None
 
     @property
     def rows(self) -> Polynomial:
@@ -103,9 +105,11 @@ def layer(option: Option, setting: Setting) -> Held:
     attention, mlp = _attention(option, setting), MLP[option.mlp](setting)
     saved = attention.saved + mlp.saved
     stream_gradient = setting.elements(2 * setting.shape.hidden_size)
-    workspace = mlp.workspace.upper_bound(attention.workspace.excess_over(mlp.saved)) + stream_gradient
+    beside_mlp = setting.whole_hidden() / 2 if option.attention == "tp_sp" != option.mlp else Polynomial()
+    in_mlp = mlp.workspace + beside_mlp  # the buffer that Megatron gathers into stays
+    workspace = in_mlp.upper_bound(attention.workspace.excess_over(mlp.saved)) + stream_gradient
     if option.recompute != "full":
-        return Held(saved, workspace)
+        return Held(saved, workspace + _ahead(option, setting))
     layer_input = setting.elements(setting.shape.hidden_size)
     return Held(layer_input, saved + workspace)
 
@@ -130,6 +134,15 @@ def _kept_around_core(attention: str, setting: Setting) -> Polynomial:
         return setting.norm()
     rotated = _rotated(shape, setting.group_size) if attention == "tp_sp" else 0
     return setting.norm() + setting.elements(_projected(shape) + rotated + shape.query_size)
+
+
+def _ahead(option: Option, setting: Setting) -> Polynomial:
+    """Bytes of gathered weights that travel ahead while the MLP works: the neighbour layer's and attention's own."""
+    if setting.group_size == 1:
+        return Polynomial()
+    of_attention = setting.shape.attention_weights * (USUAL_MLP[option.attention] == "gathered")
+    of_mlp = setting.shape.mlp_weights * (option.mlp == "gathered")
+    return Polynomial((2 * of_attention + of_mlp) * setting.shape.bytes_per_element)
 
 
 def _tp_sp_attention(setting: Setting) -> Held:
@@ -169,7 +182,7 @@ def _ring(setting: Setting) -> Held:
 
 
 def _usp(setting: Setting) -> Held:
-    degree = ulysses_degree(setting.group_size, setting.shape.num_query_groups)
+    degree = ulysses_degree(setting.group_size, setting.shape.num_query_groups, setting.ranks_per_node)
     return _ulysses(setting) if degree == setting.group_size else _ring_across(setting, degree)
 
 

@@ -1,4 +1,4 @@
-"""The machine, in the few numbers that a first-principles estimate needs."""
+"""The machine, in the few numbers that an analytic estimate needs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from paradyse_megatron.costmodel.described import from_yaml
 
 
 @dataclass(frozen=True)
+class Link:
+    """How one rank reaches others.
+
+    Attributes:
+        bandwidth_bytes_per_s: what it can send.
+        latency_us: of one collective or hop with next to no data.
+    """
+
+    bandwidth_bytes_per_s: float
+    latency_us: float
+
+    def __post_init__(self) -> None:
+        _check("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, self.bandwidth_bytes_per_s > 0, "above 0")
+        _check("latency_us", self.latency_us, self.latency_us >= 0, "at least 0")
+
+
+@dataclass(frozen=True)
 class Cluster:
     """One rank's share of a machine.
 
@@ -18,10 +35,11 @@ class Cluster:
         achievable_fraction: share of that peak which large products reach.
         memory_bytes: device memory of a rank.
         memory_bandwidth_bytes_per_s: device memory, read or written.
-        link_bandwidth_bytes_per_s: what a rank can send to the others of its group.
-        collective_latency_us: of one collective or hop with next to no data.
+        ranks_per_node: ranks that reach each other by `intra_node`.
+        intra_node: within a node.
+        inter_node: to another node, one rank's share of the node's network.
         layer_overhead_us: of one layer, forward and backward, with next to no tokens (launches, Python).
-        hop_overlap_fraction: share of a ring hop that hides behind the attention of a block.
+        hop_overlap_fraction: share of what is sent beside attention, or of attention, that hides behind the other.
         attention_materialised: whether Megatron's local layers run: the attention core of `tp_sp` stores s x s scores
             (DotProductAttention), rather than running a flash kernel, and norms are not fused.
     """
@@ -30,17 +48,17 @@ class Cluster:
     achievable_fraction: float
     memory_bytes: int
     memory_bandwidth_bytes_per_s: float
-    link_bandwidth_bytes_per_s: float
-    collective_latency_us: float
+    ranks_per_node: int
+    intra_node: Link
+    inter_node: Link
     layer_overhead_us: float
     hop_overlap_fraction: float
     attention_materialised: bool
 
     def __post_init__(self) -> None:
-        for name in ("memory_bytes", "memory_bandwidth_bytes_per_s", "link_bandwidth_bytes_per_s"):
+        for name in ("memory_bytes", "memory_bandwidth_bytes_per_s", "ranks_per_node"):
             _check(name, getattr(self, name), getattr(self, name) > 0, "above 0")
-        for name in ("collective_latency_us", "layer_overhead_us"):
-            _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
+        _check("layer_overhead_us", self.layer_overhead_us, self.layer_overhead_us >= 0, "at least 0")
         _check("achievable_fraction", self.achievable_fraction, 0 < self.achievable_fraction <= 1, "above 0, at most 1")
         _check("hop_overlap_fraction", self.hop_overlap_fraction, 0 <= self.hop_overlap_fraction <= 1, "from 0 to 1")
         for dtype, rate in self.peak_flops_per_s.items():

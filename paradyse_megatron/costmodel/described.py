@@ -57,11 +57,18 @@ def from_mapping[T](cls: type[T], found: Any, where: str) -> T:
         if name not in found and field.default is dataclasses.MISSING:
             raise ValueError(f"{where} has no key {name!r}.")
     hints = get_type_hints(cls)
-    values = {key: _checked(value, hints[key], f"{where} has under {key!r}") for key, value in found.items()}
+    values = {key: _field(key, value, hints[key], where) for key, value in found.items()}
     try:
         return cls(**values)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def _field(key: str, value: Any, hint: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type)
+        return from_mapping(hint, value, f"{where}, {key!r},")
+    return _checked(value, hint, f"{where} has under {key!r}")
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:

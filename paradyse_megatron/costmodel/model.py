@@ -1,45 +1,23 @@
-"""The cost model: time and memory of every option as functions of length, and its file.
-
-Schema 1: every cost is a polynomial of the sequence length, for one micro-batch on one rank.
-"""
+"""The cost model: time and memory of every option as functions of length, for one micro-batch on one rank."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
-from paradyse_megatron.costmodel.described import from_mapping
-from paradyse_megatron.costmodel.polynomial import Polynomial
+from paradyse_megatron.costmodel import model_file
+from paradyse_megatron.costmodel.costs import HeadCosts, OptionCosts
+from paradyse_megatron.costmodel.provenance import Provenance, differing_versions
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.costmodel.work import PartWork
 from paradyse_megatron.layouts.padding import positive_whole
 from paradyse_megatron.planner.cost import Cost, HeadCost
-from paradyse_megatron.planner.jsonfile import Json, check_keys, read_object, write_object
+from paradyse_megatron.planner.jsonfile import read_object, write_object
 from paradyse_megatron.planner.option import Option
 from paradyse_megatron.planner.plan import HEADS
-
-SCHEMA = 1
-LONGEST = 4_194_304
-"""Tokens up to which every prediction of an accepted file is finite."""
-
-
-@dataclass(frozen=True)
-class OptionCosts:
-    """Costs of one layer under one option, as `planner.cost.Cost`, by length."""
-
-    milliseconds: Polynomial
-    saved_bytes: Polynomial
-    workspace_bytes: Polynomial
-
-
-@dataclass(frozen=True)
-class HeadCosts:
-    """Costs of the loss head, as `planner.cost.HeadCost`, by length."""
-
-    milliseconds: Polynomial
-    saved_bytes: Polynomial
 
 
 @dataclass(frozen=True)
@@ -51,18 +29,22 @@ class CostModel:
         group_size: P.
         micro_batch_size: sequences in a micro-batch, b.
         source: where the numbers come from, in words.
-        costs: by canonical option text.
+        costs: by kind of layer (`ModelShape.kinds`), and by canonical option text.
         head: of output projection and loss for all tokens at once.
         chunked_head: of the same for chunk after chunk of tokens; None when not known.
+        parts: traced work that the costs were worked out from, by part of a layer; empty without a trace.
+        provenance: machine, versions, date, accuracy.
     """
 
     shape: ModelShape
     group_size: int
     micro_batch_size: int
     source: str
-    costs: Mapping[str, OptionCosts]
+    costs: Mapping[str, Mapping[str, OptionCosts]]
     head: HeadCosts
     chunked_head: HeadCosts | None = None
+    parts: Mapping[str, PartWork] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=lambda: Provenance.now("unknown"))
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -70,9 +52,19 @@ class CostModel:
         return HEADS[:1] if self.chunked_head is None else HEADS
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """Canonical texts of the options with costs."""
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of layers that have costs, that of the first layer first."""
         return tuple(self.costs)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Canonical texts of the options with costs for every kind of layer."""
+        first, *others = self.costs.values()
+        return tuple(option for option in first if all(option in other for other in others))
+
+    def options_of(self, kind: str) -> tuple[str, ...]:
+        """Canonical texts of the options with costs for layers of `kind`."""
+        return tuple(self._of_kind(kind))
 
     @property
     def dtype(self) -> str:
@@ -84,21 +76,40 @@ class CostModel:
         """The model's shape by name."""
         return self.shape.as_dict()
 
-    def predict(self, option: str, seq_length: SupportsIndex) -> Cost:
+    @property
+    def is_measured(self) -> bool:
+        """Whether times were measured on a machine, rather than worked out."""
+        return any(each.measured for of_kind in self.costs.values() for each in of_kind.values())
+
+    def predict(self, option: str, seq_length: SupportsIndex, kind: str | None = None) -> Cost:
         """Cost of one layer for one micro-batch of `seq_length` tokens a sequence.
+
+        Args:
+            kind: of the layer; may be left out where all layers are of one kind.
 
         Raises:
             ValueError: an option without costs, or a length that is not a whole number of at least 1.
         """
-        found = self.costs.get(option) or self.costs.get(str(Option.parse(option)))
+        costs = self._of_kind(kind)
+        found = costs.get(option) or costs.get(str(Option.parse(option)))
         if found is None:
-            raise ValueError(f"The cost model has no costs of {option!r}; it knows {', '.join(self.options)}.")
+            raise ValueError(f"The cost model has no costs of {option!r}; it knows {', '.join(costs)}.")
         tokens = positive_whole(seq_length, "The sequence length", "token")
         return Cost(
             found.milliseconds(tokens),
             math.ceil(found.saved_bytes(tokens)),
             math.ceil(found.workspace_bytes(tokens)),
         )
+
+    def _of_kind(self, kind: str | None) -> Mapping[str, OptionCosts]:
+        if kind is None and len(self.costs) > 1:
+            raise ValueError(
+                f"The model has layers of the kinds {', '.join(self.kinds)}; say of which one the cost is."
+            )
+        found = self.costs.get(self.kinds[0] if kind is None else kind)
+        if found is None:
+            raise ValueError(f"The cost model has no costs of {kind!r} layers; it knows {', '.join(self.kinds)}.")
+        return found
 
     def predict_head(self, seq_length: SupportsIndex, head: str = "whole") -> HeadCost:
         """Cost of output projection and loss for one micro-batch; `head` is one of `heads`. ValueError as `predict`."""
@@ -108,105 +119,44 @@ class CostModel:
         tokens = positive_whole(seq_length, "The sequence length", "token")
         return HeadCost(found.milliseconds(tokens), math.ceil(found.saved_bytes(tokens)))
 
-    def require_match(self, shape: ModelShape, group_size: int, micro_batch_size: int | None = None) -> None:
+    def require_match(
+        self,
+        shape: ModelShape,
+        group_size: int,
+        micro_batch_size: int | None = None,
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
         """Raise a ValueError that says in what the running model differs from the one the costs are of.
 
         Args:
             micro_batch_size: None when it does not matter.
+            versions: of what runs (`provenance.running_versions`); None when they do not matter.
         """
         mine = self.model | {"group_size": self.group_size, "micro_batch_size": self.micro_batch_size}
         theirs = shape.as_dict() | {"group_size": group_size}
         if micro_batch_size is not None:
             theirs["micro_batch_size"] = micro_batch_size
+        # Padded, as costs are: Megatron knows a vocabulary's size so, a description otherwise.
+        mine["vocab_size"] = self.shape.padded_vocab_size(self.group_size)
+        theirs["vocab_size"] = shape.padded_vocab_size(self.group_size)
         differing = [f"{key} {mine[key]} is not {theirs[key]}" for key in theirs if mine[key] != theirs[key]]
+        differing += differing_versions(self.provenance.versions, versions or {})
         if differing:
             raise ValueError(
                 f"The cost model is of another model than the one that runs: {'; '.join(differing)}. "
-                f"Give one of this model with --paradyse-cost-model."
+                f"Give one of this model with --paradyse-cost-model, or leave it at auto."
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as JSON that `load` reads back equal."""
-        content = asdict(self)
-        content["model"] = content.pop("shape")
-        content["options"] = content.pop("costs")
-        if self.chunked_head is None:
-            del content["chunked_head"]
-        write_object(path, SCHEMA, content)
+        write_object(path, model_file.SCHEMA, model_file.content(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CostModel:
-        """Read a file of schema 1.
+        """Read a file of this version's schema.
 
         Raises:
             ValueError: one sentence that names the file and the key at fault.
         """
-        found = read_object(path, "cost model", SCHEMA)
-        where = f"Cost model {path}"
-        required = {"model", "group_size", "micro_batch_size", "source", "options", "head"}
-        check_keys(found, required, {"chunked_head"}, where)
-        chunked = found.get("chunked_head")
-        return cls(
-            shape=from_mapping(ModelShape, found["model"], f"{where}, 'model',"),
-            group_size=_whole(found, "group_size", where),
-            micro_batch_size=_whole(found, "micro_batch_size", where),
-            source=_text(found, "source", where),
-            costs=_option_costs(found["options"], where),
-            head=_costs(HeadCosts, found["head"], f"{where}, 'head',"),
-            chunked_head=None if chunked is None else _costs(HeadCosts, chunked, f"{where}, 'chunked_head',"),
-        )
-
-
-def _whole(found: Json, key: str, where: str) -> int:
-    value = found[key]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{where} has under {key!r} {value!r}, which must be a whole number of at least 1.")
-    return value
-
-
-def _text(found: Json, key: str, where: str) -> str:
-    if not isinstance(found[key], str):
-        raise ValueError(f"{where} has under {key!r} {found[key]!r}, which must be a text.")
-    return found[key]
-
-
-def _option_costs(found: Any, where: str) -> dict[str, OptionCosts]:
-    if not isinstance(found, dict) or not found:
-        raise ValueError(f"{where} has under 'options' {found!r}, which must hold the costs of at least one option.")
-    return {
-        _canonical(text, where): _costs(OptionCosts, entry, f"{where}, option {text!r},")
-        for text, entry in found.items()
-    }
-
-
-def _canonical(text: str, where: str) -> str:
-    try:
-        canonical = str(Option.parse(text))
-    except ValueError as error:
-        raise ValueError(f"{where}, 'options': {error}") from error
-    if text != canonical:
-        raise ValueError(f"{where} has the option {text!r}, which must be written {canonical!r}.")
-    return canonical
-
-
-def _costs[T: (OptionCosts, HeadCosts)](cls: type[T], found: Any, where: str) -> T:
-    """Every field of `cls` a polynomial; time must be above 0."""
-    names = set(cls.__dataclass_fields__)
-    if not isinstance(found, dict):
-        raise ValueError(f"{where} must hold {', '.join(sorted(names))}, but it is {found!r}.")
-    check_keys(found, names, set(), where)
-    costs = cls(**{name: _polynomial(found[name], f"{where} {name!r}") for name in names})
-    if costs.milliseconds(1) <= 0:
-        raise ValueError(f"{where} 'milliseconds' is 0 at every length, which no layer is.")
-    return costs
-
-
-def _polynomial(found: Any, where: str) -> Polynomial:
-    polynomial = from_mapping(Polynomial, found, where)
-    check_keys(found, set(Polynomial.__dataclass_fields__), set(), where)
-    for name, coefficient in asdict(polynomial).items():
-        if coefficient < 0:
-            raise ValueError(f"{where} has under {name!r} {coefficient}, but no cost falls with length.")
-    if not math.isfinite(polynomial(LONGEST)):
-        raise ValueError(f"{where} is not finite at {LONGEST} tokens.")
-    return polynomial
+        found = read_object(path, "cost model", model_file.SCHEMA)
+        return cls(**model_file.fields(found, f"Cost model {path}"))

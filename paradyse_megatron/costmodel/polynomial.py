@@ -41,5 +41,6 @@ class Polynomial:
         return self.constant, self.per_token, self.per_token_squared
 
 
+NOTHING = Polynomial()
 TOKENS = Polynomial(per_token=1.0)
 TOKEN_PAIRS = Polynomial(per_token_squared=1.0)

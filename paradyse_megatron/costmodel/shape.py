@@ -9,6 +9,8 @@ from typing import Any
 
 from paradyse_megatron.costmodel.described import from_yaml
 
+LAYER_KINDS = ("dense", "moe")
+"""A layer's MLP is one, or a mixture of experts."""
 BYTES_PER_ELEMENT = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -30,6 +32,11 @@ class ModelShape:
         rotary: whether attention rotates queries and keys (RoPE).
         tied_embeddings: whether output projection and word embeddings share one matrix.
         dtype: of weights and activations, one of fp64, fp32, bf16, fp16.
+        num_experts: experts of a mixture; 0 for none.
+        experts_per_token: experts that a token goes to.
+        expert_ffn_hidden_size: width of an expert; 0 means f.
+        expert_layer_interval: every so-many-th layer has experts, the first one included (Megatron's
+            --moe-layer-freq): 1 for all, 2 for layers 1, 3, 5 and so on.
     """
 
     hidden_size: int
@@ -45,6 +52,10 @@ class ModelShape:
     rotary: bool = False
     tied_embeddings: bool = True
     dtype: str = "bf16"
+    num_experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn_hidden_size: int = 0
+    expert_layer_interval: int = 1
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "num_layers", "num_attention_heads", "ffn_hidden_size", "vocab_size"):
@@ -53,6 +64,7 @@ class ModelShape:
         if self.dtype not in BYTES_PER_ELEMENT:
             raise ValueError(f"dtype must be one of {', '.join(BYTES_PER_ELEMENT)}, but it is {self.dtype!r}.")
         self._fill_in_heads()
+        self._fill_in_experts()
 
     def _fill_in_heads(self) -> None:
         heads = self.num_attention_heads
@@ -66,6 +78,35 @@ class ModelShape:
             raise ValueError(f"num_query_groups must divide the {heads} heads, but it is {self.num_query_groups}.")
         if self.head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, but it is {self.head_dim}.")
+
+    def _fill_in_experts(self) -> None:
+        if not self.expert_ffn_hidden_size:
+            object.__setattr__(self, "expert_ffn_hidden_size", self.ffn_hidden_size * (self.num_experts > 0))
+        if min(self.num_experts, self.experts_per_token, self.expert_ffn_hidden_size) < 0:
+            raise ValueError("num_experts, experts_per_token and expert_ffn_hidden_size must not be negative.")
+        if self.num_experts and not 1 <= self.experts_per_token <= self.num_experts:
+            raise ValueError(
+                f"experts_per_token must be from 1 to the {self.num_experts} experts, but it is "
+                f"{self.experts_per_token}."
+            )
+        if not self.num_experts and self.experts_per_token:
+            raise ValueError(
+                f"experts_per_token is {self.experts_per_token}, but there are no experts; give num_experts."
+            )
+        if self.expert_layer_interval < 1:
+            raise ValueError(f"expert_layer_interval must be at least 1, but it is {self.expert_layer_interval}.")
+
+    @property
+    def layer_kinds(self) -> tuple[str, ...]:
+        """The kind of each layer, one of `LAYER_KINDS`."""
+        interval = self.expert_layer_interval
+        is_moe = [self.num_experts > 0 and layer % interval == 0 for layer in range(self.num_layers)]
+        return tuple("moe" if experts else "dense" for experts in is_moe)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of layers that there are, that of the first layer first."""
+        return tuple(dict.fromkeys(self.layer_kinds))
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> ModelShape:
@@ -107,6 +148,13 @@ class ModelShape:
         """Elements of a layer's MLP weights that Megatron shards."""
         return self.fc1_size * (self.hidden_size + self.add_bias) + self.hidden_size * self.ffn_hidden_size
 
+    @property
+    def expert_weights(self) -> int:
+        """Elements of all experts of a layer, and of its router, which is replicated."""
+        rows = self.expert_ffn_hidden_size * (2 if self.gated_mlp else 1)
+        one = rows * (self.hidden_size + self.add_bias) + self.hidden_size * self.expert_ffn_hidden_size
+        return self.num_experts * (one + self.hidden_size)
+
     def padded_vocab_size(self, group_size: int) -> int:
         """V as Megatron pads it by default, to a multiple of 128 P."""
         multiple = 128 * group_size
@@ -120,6 +168,8 @@ class ModelShape:
         """
         per_parameter = 18 if self.bytes_per_element == 2 else 4 * self.bytes_per_element
         matrices = self.padded_vocab_size(group_size) * self.hidden_size * (1 if self.tied_embeddings else 2)
-        sharded = self.num_layers * (self.attention_weights + self.mlp_weights) + matrices
+        num_moe = self.layer_kinds.count("moe")
+        mlps = num_moe * self.expert_weights + (self.num_layers - num_moe) * self.mlp_weights
+        sharded = self.num_layers * self.attention_weights + mlps + matrices
         norms_and_biases = self.hidden_size * (self.num_layers * (4 + 2 * self.add_bias) + 2)
         return per_parameter * (-(-sharded // group_size) + norms_and_biases)

@@ -7,13 +7,27 @@ from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.planner.option import Option, all_options
 
 
-def excluded_options(shape: ModelShape, group_size: int, stores_scores: bool = True) -> dict[str, str]:
+def excluded_options(
+    shape: ModelShape, group_size: int, stores_scores: bool = True, kind: str | None = None
+) -> dict[str, str]:
     """Options of this version that the shape cannot run on `group_size` ranks, each with the reason as a clause.
 
-    `stores_scores`: whether Megatron's attention core does, as its local one, unlike fused ones.
+    Args:
+        stores_scores: whether Megatron's attention core does, as its local one, unlike fused ones.
+        kind: of the layers that are to run it; None for any that the model has.
     """
-    reasons = {str(option): excluded_reason(option, shape, group_size, stores_scores) for option in all_options()}
+    kinds = shape.kinds if kind is None else (kind,)
+    reasons = {
+        str(option): excluded_reason(option, shape, group_size, stores_scores) or _reason_of_kinds(option, kinds)
+        for option in all_options()
+    }
     return {text: reason for text, reason in reasons.items() if reason is not None}
+
+
+def _reason_of_kinds(option: Option, kinds: tuple[str, ...]) -> str | None:
+    if "moe" not in kinds or option.mlp == "tp_sp":
+        return None
+    return "layers with experts keep Megatron's own MLP (write e.g. ulysses/tp_sp)"
 
 
 def excluded_reason(option: Option, shape: ModelShape, group_size: int, stores_scores: bool = True) -> str | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.layouts.heads import HeadDealing, num_head_chunks
@@ -240,6 +241,72 @@ HIDDEN: dict[str, Callable[..., Sent]] = {"ring": ring_hops, "usp": usp_hops, "u
 
 IN_CORE: dict[str, Callable[..., Sent]] = {"usp": usp_hops, "metp": metp_hops}
 """What the attention core itself sends in forward, and again when `selective` recomputes it."""
+
+
+class Message(NamedTuple):
+    """What a strategy sends in messages of one kind.
+
+    Attributes:
+        kind: one of `work.KINDS`.
+        num_peers: consecutive ranks among which they travel.
+        sent: how much.
+        share_beside_attention: that travels while attention is computed.
+    """
+
+    kind: str
+    num_peers: int
+    sent: Sent
+    share_beside_attention: float = 0.0
+
+
+def attention_messages(
+    name: str,
+    shape: ModelShape,
+    group_size: int,
+    local_tokens: int,
+    batch: int = 1,
+    ranks_per_node: int | None = None,
+    rank: int | None = None,
+) -> list[Message]:
+    """Of an attention strategy, kind by kind; together what `ATTENTION` says. `rank` as for `ring`."""
+    place = shape, group_size, local_tokens, batch
+    if group_size == 1:
+        return []
+    if name == "tp_sp":
+        return [Message("gather", group_size, tp_sp_attention(*place))]
+    if name == "upipe":
+        share = 1 - 1 / upipe_chunks(shape, group_size)
+        exchanged = upipe_exchanges(*place)
+        weights = Message("gather", group_size, upipe(*place) - exchanged)
+        return [weights, Message("exchange", group_size, exchanged, share)]
+    if name == "metp":
+        weights = Message("broadcast", group_size, metp(*place) - metp_hops(*place) - zigzag_exchanges(*place))
+    else:
+        gathered = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
+        weights = Message("gather", group_size, gathered)
+    degree = _subgroup_size(name, shape, group_size, ranks_per_node)
+    order = Sent() if name == "ulysses" else zigzag_exchanges(*place, rank, degree)
+    hops = metp_hops(*place) if name == "metp" else ring_hops(shape, group_size // degree, local_tokens, batch)
+    others = [
+        Message("exchange", degree, exchanges(shape, degree, local_tokens, batch)),
+        Message("hop", group_size, hops, 1.0),
+        Message("exchange", group_size, order),
+    ]
+    return [weights, *(message for message in others if message.sent != Sent())]
+
+
+def mlp_messages(name: str, shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> list[Message]:
+    """Of an MLP strategy."""
+    kind = "broadcast" if name == "streamed" else "gather"
+    sent = MLP[name](shape, group_size, local_tokens, batch)
+    return [] if sent == Sent() else [Message(kind, group_size, sent)]
+
+
+def _subgroup_size(name: str, shape: ModelShape, group_size: int, ranks_per_node: int | None) -> int:
+    """Ranks that exchange heads with each other."""
+    if name == "usp":
+        return ulysses_degree(group_size, shape.num_query_groups, ranks_per_node)
+    return group_size if name == "ulysses" else 1
 
 
 def layer(option: Option, shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:

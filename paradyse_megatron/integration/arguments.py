@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--paradyse-cost-model",
         metavar="FILE",
         default="auto",
-        help="costs that auto plans by; auto: first-principles costs of this model on this kind of machine",
+        help="costs that auto plans by; auto: measured ones next to the run, shipped, or worked out now",
     )
     group.add_argument(
         "--paradyse-memory-budget",
@@ -168,11 +168,6 @@ _EXCLUDED: list[tuple[str, Found, str]] = [
     ),
     ("--mtp-num-layers", lambda a: getattr(a, "mtp_num_layers", None), "leave it out"),
     ("--multi-latent-attention", lambda a: getattr(a, "multi_latent_attention", False), "leave it out"),
-    (
-        "--num-experts",
-        lambda a: a.paradyse_plan == "auto" and getattr(a, "num_experts", None),
-        "there are no costs of experts yet; give a fixed --paradyse-plan such as ulysses/tp_sp",
-    ),
     (
         "--heterogeneous-layers-config-path",
         lambda a: getattr(a, "heterogeneous_layers_config_path", None),

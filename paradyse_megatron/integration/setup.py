@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,12 @@ import torch
 
 from paradyse_megatron.compat import has_output_processor
 from paradyse_megatron.costmodel import head_bytes
-from paradyse_megatron.costmodel.cluster import Cluster
-from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.pairs import PairCosts
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.arguments import chosen_options
-from paradyse_megatron.integration.hybrid import model_class, num_planned_layers, positions
+from paradyse_megatron.integration.cost_models import find_cost_model, model_shape
+from paradyse_megatron.integration.hybrid import model_class, positions
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.layers.families import check_plan
 from paradyse_megatron.layers.support import check_supported, unsupported_reason
@@ -30,28 +27,6 @@ from paradyse_megatron.runtime.decision import Decider, FixedPlan, PlannedByLeng
 
 USABLE_SHARE = 0.9
 """Of a device's memory, with --paradyse-memory-budget auto; the rest is for the runtime and fragmentation."""
-
-_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-
-
-def model_shape(args: argparse.Namespace) -> ModelShape:
-    """The shape of the model that Megatron's arguments describe."""
-    dtype = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
-    return ModelShape(
-        hidden_size=args.hidden_size,
-        num_layers=num_planned_layers(args),
-        num_attention_heads=args.num_attention_heads,
-        ffn_hidden_size=args.ffn_hidden_size or 4 * args.hidden_size,
-        vocab_size=args.padded_vocab_size or args.vocab_size,
-        num_query_groups=args.num_query_groups if args.group_query_attention else 0,
-        head_dim=args.kv_channels or 0,
-        gated_mlp=args.swiglu,
-        add_bias=args.add_bias_linear,
-        tied_embeddings=not args.untie_embeddings_and_output_weights,
-        dtype=dtype,
-        rms_norm=args.normalization == "RMSNorm",
-        rotary=args.position_embedding_type == "rope",
-    )
 
 
 def make_decider(args: argparse.Namespace, config: Any) -> Decider:
@@ -64,8 +39,8 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
         check_plan(plan.layer_options, config, positions(args))
         return FixedPlan(plan, ranks, _longest_whole_head(args, plan))
     shape = model_shape(args)
+    _refuse_unknown_experts(args, shape)
     cost_model = find_cost_model(args, shape)
-    cost_model.require_match(shape, ranks, args.micro_batch_size)
     stages, is_hybrid = args.pipeline_model_parallel_size, positions(args) is not None
     static_bytes = shape.static_bytes(ranks * stages)
     planner = Planner(
@@ -81,6 +56,21 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
     chunks = args.virtual_pipeline_model_parallel_size or 1
     positions_a_layer = 2 if is_hybrid else 1
     return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes, chunks, positions_a_layer)
+
+
+def _refuse_unknown_experts(args: argparse.Namespace, shape: ModelShape) -> None:
+    """Costs of experts are for every layer having them, cut among the tensor-parallel ranks."""
+    num_ranks = getattr(args, "expert_model_parallel_size", 1)
+    if shape.num_experts and num_ranks > 1:
+        raise ValueError(
+            f"--expert-model-parallel-size {num_ranks} and --paradyse-plan auto do not work together: there are no "
+            "costs of experts on other ranks. Set it to 1, or give a fixed plan such as ulysses/tp_sp."
+        )
+    if len(shape.kinds) > 1:
+        raise ValueError(
+            f"--moe-layer-freq {args.moe_layer_freq} and --paradyse-plan auto do not work together: plans have one "
+            "kind of layer. Set it to 1, or give a fixed plan such as ulysses/tp_sp."
+        )
 
 
 def read_plan(text: str, num_layers: int) -> Plan:
@@ -102,30 +92,6 @@ def _longest_whole_head(args: argparse.Namespace, plan: Plan) -> int | None:
             "with --hybrid-layer-pattern). Install one, or leave 'head' out of the plan."
         )
     return None
-
-
-@functools.lru_cache(maxsize=1)
-def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, machine: str, local: bool) -> CostModel:
-    """`local`: whether Megatron's local layers run, whose attention core stores its scores, whatever the machine."""
-    cluster = Cluster.from_yaml(_CONFIGS / "clusters" / f"{machine}.yaml")
-    return estimate(shape, replace(cluster, attention_materialised=local), ranks, micro_batch_size=micro_batch_size)
-
-
-def find_cost_model(args: argparse.Namespace, shape: ModelShape) -> CostModel:
-    """The file of --paradyse-cost-model, or first-principles costs of the model on this kind of machine."""
-    if args.paradyse_cost_model != "auto":
-        return CostModel.load(args.paradyse_cost_model)
-    local = args.transformer_impl == "local"
-    return _estimated(shape, args.tensor_model_parallel_size, args.micro_batch_size, cluster_name(), local)
-
-
-def cluster_name() -> str:
-    """The shipped machine description that is nearest to this rank's device."""
-    from paradyse_megatron import cpu
-
-    if cpu.is_enabled() or not torch.cuda.is_available():
-        return "cpu-2core"
-    return "dgx-a100" if "A100" in torch.cuda.get_device_name() else "dgx-h100"
 
 
 def memory_budget_bytes(args: argparse.Namespace) -> int:

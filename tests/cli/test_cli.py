@@ -44,10 +44,12 @@ def test_plan_says_no_when_nothing_fits(cost_file, capsys):
         ("plan --cost-model COSTS --seq-length 0", "at least 1"),
         ("plan --cost-model COSTS --seq-length 5 --memory-budget some", "16GiB"),
         ("strategies --model /nowhere --group-size 2", "/nowhere"),
+        ("profile --model MODEL --group-size 2 --out /nowhere", "add --trace-only"),
+        ("profile --trace-only --model MODEL --group-size 2 --cluster moon --out /nowhere", "dgx-h100"),
     ],
 )
 def test_bad_input_is_a_sentence_and_exit_2(cost_file, capsys, arguments, part):
-    assert main(arguments.replace("COSTS", cost_file).split()) == 2
+    assert main(arguments.replace("COSTS", cost_file).replace("MODEL", str(TINY)).split()) == 2
     printed = capsys.readouterr()
     assert part in printed.err and not printed.out and printed.err.count("\n") == 1
 

@@ -14,10 +14,25 @@ MODELS, CLUSTERS = sorted((CONFIGS / "models").glob("*.yaml")), sorted((CONFIGS 
 def num_parameters(shape):
     """Weights and biases of the matrices, unpadded, without norms."""
     embeddings = shape.vocab_size * shape.hidden_size * (1 if shape.tied_embeddings else 2)
-    return shape.num_layers * (shape.attention_weights + shape.mlp_weights) + embeddings
+    mlp_weights = shape.expert_weights if shape.num_experts else shape.mlp_weights
+    return shape.num_layers * (shape.attention_weights + mlp_weights) + embeddings
 
 
-@pytest.mark.parametrize(("name", "billions"), [("llama-2-7b", 6.74), ("llama-3-8b", 8.03), ("gpt-13b", 12.85)])
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("llama-2-7b", 6.74),
+        ("llama-2-13b", 13.02),
+        ("llama-2-70b", 68.98),
+        ("llama-3-8b", 8.03),
+        ("llama-3-70b", 70.55),
+        ("gpt-1.3b", 1.31),
+        ("gpt-2.7b", 2.65),
+        ("gpt-6.7b", 6.66),
+        ("gpt-13b", 12.85),
+        ("mixtral-8x7b", 46.7),
+    ],
+)
 def test_shipped_models_have_the_published_number_of_parameters(name, billions):
     shape = ModelShape.from_yaml(CONFIGS / "models" / f"{name}.yaml")
     assert num_parameters(shape) / 1e9 == pytest.approx(billions, rel=0.01)
@@ -27,7 +42,7 @@ def test_every_shipped_file_loads():
     shapes = {path.stem: ModelShape.from_yaml(path) for path in MODELS}
     clusters = {path.stem: Cluster.from_yaml(path) for path in CLUSTERS}
     assert {"tiny", "llama-2-7b", "llama-3-8b", "gpt-13b"} <= shapes.keys()
-    assert {"cpu-2core", "dgx-h100", "dgx-a100"} <= clusters.keys()
+    assert {"cpu-2core", "dgx-h100", "dgx-a100", "h200", "8x4090-pcie"} == clusters.keys()
     for shape in shapes.values():
         assert all(cluster.flops_per_ms(shape.dtype) > 0 for cluster in clusters.values())
     assert shapes["tiny"].bytes_per_element == 4 and clusters["cpu-2core"].attention_materialised
@@ -88,10 +103,10 @@ CLUSTER = (CONFIGS / "clusters" / "dgx-h100.yaml").read_text()
         ("bf16: 9.89e14", "bf16: fast", "'peak_flops_per_s', 'bf16', 'fast', which must be a number"),
         ("bf16: 9.89e14", "bf16: 0", "peak_flops_per_s of bf16 must be above 0"),
         ("achievable_fraction: 0.6", "achievable_fraction: 1.6", "achievable_fraction must be above 0, at most 1"),
-        ("collective_latency_us: 15", "collective_latency_us: -1", "collective_latency_us must be at least 0"),
-        ("collective_latency_us: 15", "collective_latency_us: .nan", "not finite"),
+        ("latency_us: 15", "latency_us: -1", "'intra_node',: latency_us must be at least 0"),
+        ("latency_us: 15", "latency_us: .nan", "'intra_node', has under 'latency_us' a number that is not finite"),
         ("memory_bandwidth_bytes_per_s: 3.35e12", "memory_bandwidth_bytes_per_s: .inf", "not finite"),
-        ("link_bandwidth_bytes_per_s: 3.6e11", "link_bandwidth_bytes_per_s: 0.0", "link_bandwidth_bytes_per_s must be"),
+        ("bandwidth_bytes_per_s: 3.6e11", "bandwidth_bytes_per_s: 0.0", "bandwidth_bytes_per_s must be above 0"),
         ("hop_overlap_fraction: 0.8", "hop_overlap_fraction: 2", "hop_overlap_fraction must be from 0 to 1"),
         ("layer_overhead_us: 300", "layer_overhead_ms: 0.3", "unknown key 'layer_overhead_ms'"),
         ("attention_materialised: false", "", "no key 'attention_materialised'"),

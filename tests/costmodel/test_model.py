@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.curve import LONGEST
 from paradyse_megatron.costmodel.first_principles import estimate
-from paradyse_megatron.costmodel.model import LONGEST, CostModel
+from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.planner import Planner
 
@@ -41,7 +42,7 @@ def test_both_heads_are_kept_and_a_file_without_chunks_is_one_of_the_whole_head(
     whole = dataclasses.replace(model, chunked_head=None)
     whole.save(tmp_path / "whole.json")
     again = CostModel.load(tmp_path / "whole.json")
-    assert again == whole and again.heads == ("whole",) and "chunked_head" not in (tmp_path / "whole.json").read_text()
+    assert again == whole and again.heads == ("whole",) and 'chunked":' not in (tmp_path / "whole.json").read_text()
     assert model.predict_head(1000, "whole") == again.predict_head(1000) != model.predict_head(1000, "chunked")
     with pytest.raises(ValueError, match="no costs of the head 'chunked'; it knows whole"):
         again.predict_head(1000, "chunked")
@@ -52,9 +53,13 @@ def test_both_heads_are_kept_and_a_file_without_chunks_is_one_of_the_whole_head(
 def test_the_file_is_json_with_a_schema_and_units(model, tmp_path):
     model.save(tmp_path / "model.json")
     found = json.loads((tmp_path / "model.json").read_text())
-    assert found["schema"] == 1
-    assert found["options"]["ring"].keys() == {"milliseconds", "saved_bytes", "workspace_bytes"}
-    assert found["options"]["ring"]["saved_bytes"].keys() == {"constant", "per_token", "per_token_squared"}
+    assert found["schema"] == 2
+    assert found["layers"]["dense"]["ring"].keys() == {"milliseconds", "saved_bytes", "workspace_bytes", "measured"}
+    assert found["layers"]["dense"]["ring"]["saved_bytes"]["terms"][0].keys() == {
+        "constant",
+        "per_token",
+        "per_token_squared",
+    }
 
 
 def test_predictions_are_plain_numbers(model):
@@ -124,46 +129,48 @@ def changed(*keys, to=None, drop=False, add=None):
     return change
 
 
-SAVED = ("options", "ring", "saved_bytes")
+OPTIONS = ("layers", "dense")
+RING = (*OPTIONS, "ring")
+SAVED = (*RING, "saved_bytes", "terms", 0)
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (changed("schema", to=2), "schema 2; this version reads schema 1"),
+        (changed("schema", to=1), "schema 1; this version reads schema 2"),
         (changed("schema", drop=True), "no key 'schema'"),
-        (changed("options", drop=True), "no key 'options'"),
-        (changed("head", drop=True), "no key 'head'"),
+        (changed("layers", drop=True), "no key 'layers'"),
+        (changed("heads", "whole", drop=True), "no key 'whole'"),
         (changed("model", add="colour", to=1), "'model', has the unknown key 'colour'"),
         (changed("model", "hidden_size", drop=True), "'model', has no key 'hidden_size'"),
         (changed("model", "hidden_size", to="128"), "under 'hidden_size' '128'"),
         (
-            changed("options", add="usp+some", to={}),
+            changed(*OPTIONS, add="usp+some", to={}),
             "the recompute 'some', which does not exist",
         ),
-        (changed("options", add="ring/gathered", to={}), "'ring/gathered', which must be written 'ring'"),
-        (changed("options", to={}), "at least one option"),
-        (changed("options", to=[1]), "at least one option"),
-        (changed("options", "ring", to=[]), "option 'ring', must hold milliseconds"),
-        (changed("options", "ring", "workspace_bytes", drop=True), "option 'ring', has no key 'workspace_bytes'"),
-        (changed("options", "ring", add="seconds", to=1), "option 'ring', has the unknown key 'seconds'"),
-        (changed("head", "milliseconds", drop=True), "'head', has no key 'milliseconds'"),
-        (changed("chunked_head", "milliseconds", drop=True), "'chunked_head', has no key 'milliseconds'"),
-        (changed("chunked_head", to=7), "'chunked_head', must hold milliseconds, saved_bytes"),
-        (changed(*SAVED, "per_token", drop=True), "option 'ring', 'saved_bytes' has no key 'per_token'"),
+        (changed(*OPTIONS, add="ring/gathered", to={}), "'ring/gathered', which must be written 'ring'"),
+        (changed(*OPTIONS, to={}), "at least one option"),
+        (changed(*OPTIONS, to=[1]), "at least one option"),
+        (changed(*OPTIONS, "ring", to=[]), "option 'ring', must hold keys and values"),
+        (changed(*OPTIONS, "ring", "workspace_bytes", drop=True), "option 'ring', has no key 'workspace_bytes'"),
+        (changed(*OPTIONS, "ring", add="seconds", to=1), "option 'ring', has the unknown key 'seconds'"),
+        (changed("heads", "whole", "milliseconds", drop=True), "head 'whole', has no key 'milliseconds'"),
+        (changed("heads", "chunked", "milliseconds", drop=True), "head 'chunked', has no key 'milliseconds'"),
+        (changed("heads", "chunked", to=7), "head 'chunked', must hold keys and values"),
+        (changed(*SAVED, "per_token", drop=True), "option 'ring', 'saved_bytes', 'terms', has no key 'per_token'"),
         (
             changed(*SAVED, "per_token", to=-1.0),
-            "'saved_bytes' has under 'per_token' -1.0, but no cost falls with length",
+            "'saved_bytes', 'terms', has under 'per_token' -1.0, but no cost falls with length",
         ),
         (changed(*SAVED, "per_token", to=True), "under 'per_token' True, which must be a number"),
         (changed(*SAVED, "per_token", to="1"), "under 'per_token' '1', which must be a number"),
         (changed(*SAVED, "per_token", to=None), "under 'per_token' None"),
         (changed(*SAVED, "per_token", to=10**400), "not finite"),
-        (changed(*SAVED, "per_token_squared", to=1e300), f"not finite at {LONGEST} tokens"),
-        (changed(*SAVED, to=7), "'saved_bytes' must hold keys and values"),
+        (changed(*SAVED, "per_token_squared", to=1e300), f"is not finite at {LONGEST} tokens"),
+        (changed(*SAVED, to=7), "'saved_bytes', 'terms', must hold keys and values"),
         (
-            changed("options", "ring", "milliseconds", to={"constant": 0, "per_token": 0, "per_token_squared": 0}),
-            "is 0 at",
+            changed(*RING, "milliseconds", "terms", 0, to=None),
+            "must hold keys and values, but it holds None",
         ),
         (changed("group_size", to=0), "under 'group_size' 0, which must be a whole number of at least 1"),
         (changed("group_size", to=2.0), "under 'group_size' 2.0"),
@@ -200,7 +207,7 @@ def test_numbers_that_are_none(model, tmp_path, number):
     path = tmp_path / "model.json"
     model.save(path)
     content = json.loads(path.read_text())
-    content["options"]["ring"]["milliseconds"]["per_token"] = "HERE"
+    content["layers"]["dense"]["ring"]["milliseconds"]["terms"][0]["per_token"] = "HERE"
     path.write_text(json.dumps(content).replace('"HERE"', number))
     with pytest.raises(ValueError, match=r"holds the number|not finite") as error:
         CostModel.load(path)

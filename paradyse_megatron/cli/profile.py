@@ -1,0 +1,96 @@
+"""Make the cost model of a model: trace its layers without hardware, and work out times on a described machine."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+
+from paradyse_megatron.cli.answer import Answer
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.configs import shipped
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.model_sources import read_shape
+
+EXAMPLE = (
+    "paradyse profile --trace-only --model configs/models/llama-2-7b.yaml --group-size 8 --cluster dgx-h100 "
+    "--out llama.cost.json"
+)
+SHOWN_TOKENS = 32_768
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="F",
+        help="a description as in configs/models, a Hugging Face config.json, or a text with Megatron's arguments",
+    )
+    parser.add_argument("--group-size", required=True, type=int, metavar="P", help="tensor-parallel ranks")
+    parser.add_argument("--out", required=True, metavar="FILE", help="where to write the cost model")
+    parser.add_argument("--trace-only", action="store_true", help="no hardware: count on fake tensors")
+    parser.add_argument(
+        "--cluster", metavar="F", default="dgx-h100", help="a file or name as in configs/clusters (default: dgx-h100)"
+    )
+    parser.add_argument("--micro-batch-size", type=int, default=1, metavar="B", help="sequences (default: 1)")
+
+
+def run(asked: argparse.Namespace) -> Answer:
+    """Write the file; the answer is no where the trace contradicts the closed forms."""
+    if not asked.trace_only:
+        raise ValueError(
+            "measuring times on this machine is not in this version; add --trace-only for a cost model from a trace of "
+            "the layers and a description of the machine (--cluster)."
+        )
+    shape, description = read_shape(asked.model), shipped("clusters", asked.cluster)
+    cluster = Cluster.from_yaml(description)
+    warnings.simplefilter("ignore")  # Megatron's and torch's, on every import and every message
+    _import_megatron()
+    from paradyse_megatron.profiling.traced_model import disagreements, traced_cost_model
+
+    model = traced_cost_model(
+        shape, cluster, description.stem, asked.group_size, asked.micro_batch_size, progress=_tell
+    )
+    model.save(asked.out)
+    return _answer(model, disagreements(model, cluster), asked.out)
+
+
+def _import_megatron() -> None:
+    """On the CPU, whatever the machine has: what is traced has no values, and is the same everywhere."""
+    if "torch" not in sys.modules:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    logging.getLogger("paradyse_megatron.cpu").setLevel(logging.ERROR)
+    from paradyse_megatron import cpu
+
+    cpu.enable()
+    try:
+        import megatron.core.parallel_state  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"tracing runs Megatron's layers, which cannot be imported ({error}): "
+            "pip install 'megatron-core[training]'."
+        ) from error
+
+
+def _tell(part: str) -> None:
+    sys.stderr.write(f"tracing {part}\n")
+
+
+def _answer(model: CostModel, faults: dict[str, list[str]], path: str) -> Answer:
+    content = {"out": path, "disagreements": faults, "options": {}}
+    rows = []
+    for kind in model.kinds:
+        for option in model.options_of(kind):
+            cost = model.predict(option, SHOWN_TOKENS, kind)
+            agrees = "yes" if kind == "dense" and option not in faults else "no" if option in faults else "-"
+            rows.append((kind, option, f"{cost.milliseconds:,.2f}", f"{cost.saved_bytes / 2**20:,.1f}",
+                         f"{cost.workspace_bytes / 2**20:,.1f}", agrees))  # fmt: skip
+    title = f"One layer at {SHOWN_TOKENS:,} tokens on {model.group_size} ranks of {model.provenance.machine}"
+    notes = [*model.provenance.assumptions, f"written to {path}"]
+    notes += [f"{option}: {clause}" for option, found in faults.items() for clause in found]
+    columns = ("layer", "option", "ms", "saved MiB", "workspace MiB", "agrees with closed forms")
+    return Answer(content | {"options": {f"{r[0]} {r[1]}": float(r[2].replace(",", "")) for r in rows}}, title, columns,
+                  rows, notes, yes=not faults)  # fmt: skip
