@@ -132,7 +132,7 @@ def _trace(description: Path, ranks: int, micro_batch_size: int, cluster: Path, 
 
 
 def _run_folder(args: argparse.Namespace) -> Path:
-    if args.paradyse_trace:
+    if getattr(args, "paradyse_trace", None):
         return Path(args.paradyse_trace).parent
     return Path(args.save) if getattr(args, "save", None) else Path(tempfile.gettempdir()) / f"paradyse-{os.getuid()}"
 

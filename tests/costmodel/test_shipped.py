@@ -15,7 +15,7 @@ def test_there_is_one_for_each_model_and_cluster():
     clusters = {path.stem for path in (configs_folder() / "clusters").glob("*.yaml")}
     for model in ("llama-2-7b", "gpt-13b"):
         found = {
-            path.name.split("-p")[1][2:].removesuffix(".cost.json") for path in FILES if path.name.startswith(model)
+            path.name.split("-p", 1)[1][2:].removesuffix(".cost.json") for path in FILES if path.name.startswith(model)
         }
         assert found == clusters
 
