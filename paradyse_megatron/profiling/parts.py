@@ -139,5 +139,6 @@ def layer_config(shape: ModelShape, group_size: int, experts: bool = False) -> T
         gradient_accumulation_fusion=False,
         use_cpu_initialization=True,
         perform_initialization=False,
+        transformer_impl="local",
         **(of_experts if experts else {}),
     )
