@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -84,7 +85,7 @@ class Counter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.split(".")[0]
         if name == "_local_scalar_dense":
-            return self.balanced
+            return self._value(func, args)
         results = func(*args, **(kwargs or {}))
         outputs = [leaf for leaf in tree_leaves(results) if isinstance(leaf, Tensor)]
         for tensor in outputs:
@@ -96,6 +97,13 @@ class Counter(TorchDispatchMode):
             inputs = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
             self._count_kernel(func, name, args, inputs, outputs)
         return results
+
+    def _value(self, func: Any, args: Any) -> Any:
+        """Of a constant, which fake tensors remember, what it is; of anything else, `balanced`."""
+        try:
+            return func(*args)
+        except DataDependentOutputException:
+            return self.balanced
 
     def _notice(self, tensor: Tensor) -> None:
         """Count a storage when it is first seen, and again when it has been resized; until nothing refers to it."""
