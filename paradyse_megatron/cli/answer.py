@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -32,7 +33,9 @@ class Answer:
     def show(self) -> None:
         """Print for people."""
         console = Console(markup=False)  # brackets are the user's, as in pip install 'x[y]'
-        table = Table(*self.columns, title=self.title)
+        table = Table(title=self.title, box=box.SIMPLE_HEAD, pad_edge=False)
+        for number, column in enumerate(self.columns):
+            table.add_column(column, overflow="fold", no_wrap=number == 0)
         for row in self.rows:
             table.add_row(*row)
         console.print(table)

@@ -7,11 +7,18 @@ import json
 import sys
 from collections.abc import Sequence
 
-from paradyse_megatron.cli import doctor, patch, plan, profile, strategies
+from paradyse_megatron.cli import doctor, explain, patch, plan, profile, strategies
 from paradyse_megatron.cli.answer import Answer
 
 BAD_INPUT = 2
-VERBS = {"doctor": doctor, "patch": patch, "plan": plan, "profile": profile, "strategies": strategies}
+VERBS = {
+    "doctor": doctor,
+    "explain": explain,
+    "patch": patch,
+    "plan": plan,
+    "profile": profile,
+    "strategies": strategies,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ def cost_file(tmp_path_factory):
 def test_plan_prints_json_alone(cost_file, capsys):
     assert main(["plan", "--cost-model", cost_file, "--seq-length", "4096", "--json"]) == 0
     printed = capsys.readouterr()
-    found = {row["seq_length"]: row for row in json.loads(printed.out)}
+    found = {row["seq_length"]: row for row in json.loads(printed.out)["plans"]}
     assert not printed.err
     assert found[64]["plan"] == "tp_sp" != found[4096]["plan"]
     assert found[4096]["fits"] is True and found[4096]["predicted_ms"] > found[64]["predicted_ms"] > 0
@@ -43,6 +43,9 @@ def test_plan_says_no_when_nothing_fits(cost_file, capsys):
         ("plan --cost-model /nowhere --seq-length 5", "/nowhere"),
         ("plan --cost-model COSTS --seq-length 0", "at least 1"),
         ("plan --cost-model COSTS --seq-length 5 --memory-budget some", "16GiB"),
+        ("plan --cost-model COSTS --lengths 5,six", "--lengths"),
+        ("explain --cost-model COSTS --seq-length 0", "at least 1"),
+        ("explain --cost-model COSTS --seq-length 9 --num-layers 0", "layers"),
         ("strategies --model /nowhere --group-size 2", "/nowhere"),
         ("profile --model MODEL --group-size 2 --out /nowhere", "add --trace-only"),
         ("profile --trace-only --model MODEL --group-size 2 --cluster moon --out /nowhere", "dgx-h100"),
@@ -70,3 +73,28 @@ def test_help_has_an_example(verb, capsys):
         main([verb, "--help"])
     assert ended.value.code == 0
     assert f"paradyse {verb} " in capsys.readouterr().out
+
+
+def test_plan_without_a_length_surveys_all_lengths(cost_file, capsys):
+    assert main(["plan", "--cost-model", cost_file, "--memory-budget", "100MiB", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    longest = found["largest_lengths"]["dynamic"]
+    assert found["plans"][-1]["seq_length"] == longest > found["largest_lengths"]["tp_sp"] > 0
+    assert found["break_even_lengths"][0]["before"] == "tp_sp"
+    assert main(["plan", "--cost-model", cost_file, "--lengths", f"64,{longest}", "--memory-budget", "100MiB"]) == 0
+    assert f"{longest:,}" in capsys.readouterr().out
+    assert main(["plan", "--cost-model", cost_file, "--lengths", f"{longest + 4}", "--memory-budget", "100MiB"]) == 1
+
+
+def test_explain_shows_terms_and_reasons(cost_file, capsys):
+    arguments = ["explain", "--cost-model", cost_file, "--seq-length", "4096", "--num-layers", "6"]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(terms["num_layers_chosen"] for terms in found["terms"]) == 6
+    assert found["fits"] is True and found["sentences"]
+    assert main(arguments) == 0
+    few = capsys.readouterr().out
+    assert main([*arguments, "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > len(few.splitlines())
+    assert "Fastest for one layer" in few
+    assert main([*arguments, "--memory-budget", "30MiB"]) == 1
