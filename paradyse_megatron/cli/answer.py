@@ -33,7 +33,7 @@ class Answer:
     def show(self) -> None:
         """Print for people."""
         console = Console(markup=False)  # brackets are the user's, as in pip install 'x[y]'
-        table = Table(title=self.title, box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(title=self.title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for number, column in enumerate(self.columns):
             table.add_column(column, overflow="fold", no_wrap=number == 0)
         for row in self.rows:

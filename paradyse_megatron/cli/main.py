@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from paradyse_megatron.cli import doctor, explain, patch, plan, profile, strategies
+from paradyse_megatron.cli import doctor, explain, patch, plan, profile, report, strategies
 from paradyse_megatron.cli.answer import Answer
 
 BAD_INPUT = 2
@@ -17,6 +17,7 @@ VERBS = {
     "patch": patch,
     "plan": plan,
     "profile": profile,
+    "report": report,
     "strategies": strategies,
 }
 

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from megatron.core import parallel_state
 from megatron.core.utils import get_attr_wrapped_model
+from megatron.training.global_vars import get_tensorboard_writer, get_wandb_writer
 
 from paradyse_megatron.runtime.agreement import check_agreement
 from paradyse_megatron.runtime.controller import Controller
 from paradyse_megatron.runtime.decision import Decider
+from paradyse_megatron.runtime.metrics import metrics
 from paradyse_megatron.runtime.recorder import Recorder
 from paradyse_megatron.runtime.trace import TraceFile, TraceLine
 
@@ -32,9 +34,11 @@ class Session:
         self._args, self._decider = args, decider
         self._recorder: Recorder | None = None
         self._logged_iteration = 0
+        self._latest_plan: str | None = None
         self._unlogged: list[TraceLine] = []
         self._controllers: dict[int, Controller] = {}
         self._is_open = False
+        self._writes_log = False
 
     def open(self) -> None:
         """Agree with the other ranks and take up the trace, once the iteration that training resumes at is known.
@@ -47,10 +51,12 @@ class Session:
         self._is_open = True
         check_agreement(self._decider.describe())
         self._recorder = _make_recorder(self._args)
+        tensor_rank, data_rank = parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_data_parallel_rank()
+        self._writes_log = tensor_rank == data_rank == 0
         torch.distributed.barrier()
         self._logged_iteration = self._args.iteration
         if self._recorder is not None:
-            atexit.register(self._recorder.flush)
+            atexit.register(self.finish)
         if self._args.paradyse_trace and torch.distributed.get_rank() == 0:
             self._decider.save_costs(Path(self._args.paradyse_trace).with_name("cost_model.json"))
 
@@ -78,12 +84,38 @@ class Session:
         self._unlogged += self._recorder.flush()
         done = self._args.curr_iteration
         if done - self._logged_iteration >= self._args.log_interval:
-            ready = [line for line in self._unlogged if line.iteration <= done]
-            self._unlogged = [line for line in self._unlogged if line.iteration > done]
-            self._logged_iteration = done
-            if parallel_state.get_data_parallel_rank() == 0:
-                sys.stdout.write(log_line(done, ready) + "\n")  # where Megatron's own log goes
-                sys.stdout.flush()
+            self._log(done)
+
+    def finish(self) -> None:
+        """Write the last interval, which no micro-batch follows, when the process ends. W&B is closed by then."""
+        if self._recorder is None:
+            return
+        self._unlogged += self._recorder.flush()
+        if self._unlogged:
+            self._log(self._unlogged[-1].iteration)
+
+    def _log(self, done: int) -> None:
+        ready = [line for line in self._unlogged if line.iteration <= done]
+        self._unlogged = [line for line in self._unlogged if line.iteration > done]
+        self._logged_iteration = done
+        if self._writes_log:
+            sys.stdout.write(log_line(done, ready) + "\n")  # where Megatron's own log goes
+            sys.stdout.flush()
+        self._write_metrics(done, ready)
+
+    def _write_metrics(self, iteration: int, lines: list[TraceLine]) -> None:
+        """To TensorBoard and W&B, on the one rank where Megatron has them; keys are those of `runtime.metrics`."""
+        tensorboard, wandb = get_tensorboard_writer(), get_wandb_writer()
+        if not lines or (tensorboard is None and wandb is None):
+            return
+        values = metrics(lines, self._latest_plan)
+        self._latest_plan = lines[-1].plan
+        if tensorboard is not None:
+            for key, value in values.items():
+                tensorboard.add_scalar(key, value, iteration)
+            tensorboard.flush()
+        if wandb is not None and wandb.run is not None:
+            wandb.log(values, iteration)
 
 
 def log_line(iteration: int, lines: list[TraceLine]) -> str:
@@ -101,9 +133,17 @@ def log_line(iteration: int, lines: list[TraceLine]) -> str:
 
 
 def _make_recorder(args: argparse.Namespace) -> Recorder | None:
-    """One rank of each data-parallel replica records: the first tensor-parallel rank of the last stage has the loss."""
-    records = parallel_state.is_pipeline_last_stage() and parallel_state.get_tensor_model_parallel_rank() == 0
+    """Ranks of the last stage record, as they have the loss: the first tensor-parallel rank of each data-parallel
+    replica into the trace, and the last rank of all for Megatron's TensorBoard and W&B writers, which it alone has."""
+    rank = torch.distributed.get_rank()
+    traces = parallel_state.is_pipeline_last_stage() and parallel_state.get_tensor_model_parallel_rank() == 0
+    if not traces:
+        return Recorder(None, rank) if rank == args.world_size - 1 and _has_writers() else None
     file = TraceFile(args.paradyse_trace) if args.paradyse_trace else None
-    if records and file and parallel_state.get_data_parallel_rank() == 0:
+    if file and parallel_state.get_data_parallel_rank() == 0:
         file.forget_after(args.iteration)
-    return Recorder(file, torch.distributed.get_rank()) if records else None
+    return Recorder(file, rank)
+
+
+def _has_writers() -> bool:
+    return get_tensorboard_writer() is not None or get_wandb_writer() is not None

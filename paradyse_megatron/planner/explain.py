@@ -165,7 +165,7 @@ class _Reasons:
             if only is self._fastest:
                 return f"So all {len(self.plan)} layers run {only.option}."
             return f"So all {len(self.plan)} layers run {only.option}, {self._price()}."
-        shares = " and ".join(f"{terms.num_layers} layers {terms.option}" for terms in used)
+        shares = " and ".join(f"{_layers(terms.num_layers)} {terms.option}" for terms in used)
         return f"So the plan mixes: {shares}, {self._price()}."
 
     def _price(self) -> str:
@@ -213,6 +213,10 @@ def mebibytes(num_bytes: int) -> str:
     """1234567 as '1.18 MiB'."""
     value = num_bytes / 2**20
     return f"{value:,.0f} MiB" if value >= 100 else f"{value:,.2f} MiB"
+
+
+def _layers(number: int) -> str:
+    return "1 layer" if number == 1 else f"{number} layers"
 
 
 def _percent(share: float) -> str:

@@ -15,7 +15,7 @@ def print_summary(lines: list[TraceLine], path: Path) -> None:
     """Print the summary of a trace."""
     console = Console()
     if not lines:
-        console.print(f"paradyse: the trace {path} has no micro-batch.")
+        console.print(f"paradyse: the trace {path} has no micro-batch.", soft_wrap=True)
         return
     console.print(_plans_table(lines))
     for sentence in _sentences(lines):

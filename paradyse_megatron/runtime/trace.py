@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import NoneType
 
 
 @dataclass
@@ -41,6 +42,24 @@ class TraceLine:
     rank: int
 
 
+_NUMBER = (int, float)
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "iteration": (int,),
+    "microbatch": (int,),
+    "seq_length": (int,),
+    "padded_length": (int,),
+    "plan": (str,),
+    "predicted_ms": (*_NUMBER, NoneType),
+    "measured_ms": (*_NUMBER, NoneType),
+    "predicted_bytes": (int, NoneType),
+    "measured_bytes": (int, NoneType),
+    "decision_us": _NUMBER,
+    "loss": (*_NUMBER, NoneType),
+    "rank": (int,),
+}
+"""Keys of a line, and what JSON may hold under them."""
+
+
 class TraceFile:
     """Appends lines; several ranks may write to the same file."""
 
@@ -69,18 +88,54 @@ def read_trace(path: str | os.PathLike[str]) -> list[TraceLine]:
     Raises:
         ValueError: no such file, or a line that is no trace line.
     """
+    complete = _texts(path)[:-1]
+    return [_parse(text, path, number) for number, text in enumerate(complete, 1) if text.strip()]
+
+
+def require_complete(path: str | os.PathLike[str], allow_partial: bool = False) -> list[TraceLine]:
+    """As `read_trace`, for readers that must not miss anything.
+
+    Args:
+        allow_partial: leave out a last line that was cut short.
+
+    Raises:
+        ValueError: as there, and for a file without any micro-batch, or whose last line was cut short.
+    """
+    *complete, last = _texts(path)
+    if not any(text.strip() for text in [*complete, last]):
+        raise ValueError(f"The trace {path} is empty: no micro-batch has been recorded in it yet.")
+    if last.strip() and (not allow_partial or not any(complete)):
+        _parse(complete[0] if complete else last, path, 1)
+        raise ValueError(
+            f"Line {len(complete) + 1} of the trace {path} was cut short, so the file is not whole; copy it again, or "
+            f"report on the {len(complete)} lines before with --partial."
+        )
+    return read_trace(path)
+
+
+def _texts(path: str | os.PathLike[str]) -> list[str]:
+    """Text between line ends; the last is empty in a whole file."""
     try:
-        texts = Path(path).read_text().split("\n")
+        return Path(path).read_text("utf-8").split("\n")
     except OSError as error:
         raise ValueError(
             f"The trace {path} cannot be read: {error.strerror}. Name the file given to --paradyse-trace."
         ) from error
-    complete = texts[:-1]
-    return [_parse(text, path, number) for number, text in enumerate(complete, 1) if text.strip()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no trace, but a binary file. Name the file given to --paradyse-trace.") from error
 
 
 def _parse(text: str, path: str | os.PathLike[str], number: int) -> TraceLine:
     try:
-        return TraceLine(**json.loads(text))
-    except (json.JSONDecodeError, TypeError) as error:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
         raise ValueError(f"Line {number} of the trace {path} is no trace line ({error}).") from error
+    if not isinstance(found, dict) or found.keys() != _FIELDS.keys():
+        raise ValueError(
+            f"Line {number} of the trace {path} is no trace line, which has the keys {', '.join(_FIELDS)}; "
+            f"is this the file given to --paradyse-trace?"
+        )
+    for name, allowed in _FIELDS.items():
+        if isinstance(found[name], bool) or not isinstance(found[name], allowed):
+            raise ValueError(f"Line {number} of the trace {path} has under {name!r} {found[name]!r}.")
+    return TraceLine(**found)

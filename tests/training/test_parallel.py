@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import json
 from pathlib import Path
 
 import pytest
 
+from paradyse_megatron.runtime.metrics import KEYS, metrics
 from tests.training.runs import Result, train
 
 ITERATIONS, MICROBATCHES = 6, 4
@@ -52,10 +55,49 @@ def reference(corpus, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(corpus, tmp_path_factory):
-    """Tensor parallelism alone, without overlap, in fp32."""
-    flags = f"{SMOOTH} --tensor-model-parallel-size 2 --paradyse-plan {BYPASSING}"
-    return train(corpus, tmp_path_factory.mktemp("two"), flags)
+def two_ranks_folder(tmp_path_factory):
+    """Where `two_ranks` leaves what Megatron's writers wrote."""
+    return tmp_path_factory.mktemp("two")
+
+
+@pytest.fixture(scope="module")
+def two_ranks(corpus, two_ranks_folder):
+    """Tensor parallelism alone, without overlap, in fp32; with writers, where they are installed."""
+    writers = f"--tensorboard-dir {two_ranks_folder}/tensorboard"
+    if importlib.util.find_spec("wandb"):
+        writers += f" --wandb-project paradyse --wandb-exp-name test --wandb-save-dir {two_ranks_folder}"
+    flags = f"{SMOOTH} --tensor-model-parallel-size 2 --paradyse-plan {BYPASSING} {writers}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        return train(corpus, two_ranks_folder, flags)
+
+
+def test_tensorboard_gets_our_metrics(two_ranks, two_ranks_folder):
+    """Once an iteration here, and what the trace says: its rank is another than the one that writes."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    events = accumulator(str(two_ranks_folder / "tensorboard"), {"scalars": 0}).Reload()
+    ours = {key for key in events.Tags()["scalars"] if key.startswith("paradyse/")}
+    not_predicted = {f"paradyse/{key}" for key in KEYS if "predict" not in key and key != "memory-error-pct"}
+    assert ours == not_predicted | {"paradyse/share/ulysses", "paradyse/share/ring"}
+    found = {key: {event.step: event.value for event in events.Scalars(key)} for key in ours}
+    for iteration in range(1, ITERATIONS + 1):
+        lines = [line for line in two_ranks.trace if line.iteration == iteration]
+        expected = metrics(lines)
+        for key in ("loss", "padding-pct", "seq-length-mean", "seq-length-max", "share/ring"):
+            value = expected.get(f"paradyse/{key}")
+            if value is not None:
+                assert found[f"paradyse/{key}"][iteration] == pytest.approx(value, rel=1e-5), (key, iteration)
+        assert found["paradyse/tokens_per_second"][iteration] > 0
+    assert set(found["paradyse/plan_changes"].values()) == {0}
+
+
+def test_wandb_gets_our_metrics(two_ranks, two_ranks_folder):
+    pytest.importorskip("wandb")
+    (summary,) = two_ranks_folder.glob("wandb/offline-run-*/files/wandb-summary.json")
+    found = json.loads(summary.read_text())
+    lines = [line for line in two_ranks.trace if line.iteration == ITERATIONS - 1]  # W&B closes before the last
+    assert found["paradyse/seq-length-max"] == max(line.seq_length for line in lines)
+    assert found["paradyse/share/ring"] == 0.5
 
 
 @pytest.mark.parametrize("case", CASES)
