@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from paradyse_megatron.cli import doctor, explain, patch, plan, profile, report, strategies
+from paradyse_megatron.cli import doctor, explain, patch, plan, profile, report, simulate, strategies
 from paradyse_megatron.cli.answer import Answer
 
 BAD_INPUT = 2
@@ -18,6 +18,7 @@ VERBS = {
     "plan": plan,
     "profile": profile,
     "report": report,
+    "simulate": simulate,
     "strategies": strategies,
 }
 
