@@ -17,7 +17,7 @@ from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.balanced_cp import balanced_schedule
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.planner.survey import break_evens
-from paradyse_megatron.simulation.field import Candidate, estimated_choices, planned_choices
+from paradyse_megatron.simulation.field import Candidate, estimated_break_evens, estimated_choices, planned_choices
 from paradyse_megatron.simulation.lengths import DISTRIBUTIONS, read_lengths
 from paradyse_megatron.simulation.network import Network
 from paradyse_megatron.simulation.outcome import Outcome
@@ -59,13 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> Answer:
     """The comparison; the answer is no when not even the plan by length completes the documents."""
-    lengths = read_lengths(asked.lengths, asked.num_documents, asked.seed)
-    if asked.cluster:
-        comparison, content, notes = _on_cluster(asked, lengths)
-    elif asked.model:
+    if asked.model and not asked.cluster:
         raise ValueError("--model needs --cluster, a description as in configs/clusters.")
-    else:
-        comparison, content, notes = _on_group(asked, lengths)
+    lengths = read_lengths(asked.lengths, asked.num_documents, asked.seed)
+    comparison, content, notes = (_on_cluster if asked.cluster else _on_group)(asked, lengths)
     content |= {"lengths": _described(asked.lengths, lengths), **comparison.as_dict()}
     able = any(each.kind == "dynamic" and each.completes for each in comparison.outcomes)
     columns = ("choice", "kind", "ms a step", "GPU h / 1e9 tokens", "longest", "out of memory")
@@ -117,7 +114,10 @@ def _on_cluster(asked: argparse.Namespace, lengths: np.ndarray) -> tuple[Compari
         "costs": "first principles",
         "num_gpus": num_gpus,
         "memory_budget_bytes": budget,
-        "break_even_lengths": {},
+        "break_even_lengths": {
+            str(ranks): [dataclasses.asdict(each) for each in changes]
+            for ranks, changes in estimated_break_evens(shape, network, int(lengths.max())).items()
+        },
         "sensitivity": links,
     }
     said = ", ".join(

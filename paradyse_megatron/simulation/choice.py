@@ -8,9 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.layouts.padding import pad_to_multiple
 from paradyse_megatron.planner.planner import Planner
 
-MAX_KNOTS = 192
+MAX_KNOTS = 64
 """Lengths at which a choice's time is worked out where there are more; between them it is interpolated, both on a
 logarithmic scale, which errs by less than 0.5 % for sums of a constant, a linear and a quadratic term."""
 
@@ -38,13 +40,64 @@ class Choice(Protocol):
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What a planner of ours decides: with one option a static choice, with all of them the dynamic plan."""
+class Uniform:
+    """A static choice: one option in all layers, whatever the length.
+
+    As a planner with this option alone would decide, but in closed form, as all layers are alike.
+
+    Attributes:
+        name, kind: see `Choice`.
+        costs: of the option on its group.
+        option: its text.
+        static_bytes: weights, gradients, optimizer.
+        budget_bytes: of a GPU; None for no limit.
+        heads: ways to compute the loss head, preferred first.
+    """
 
     name: str
     kind: str
+    costs: CostModel
+    option: str
+    static_bytes: int
+    budget_bytes: int | None
+    heads: tuple[str, ...]
+
+    @property
+    def group_size(self) -> int:
+        """See `Choice`."""
+        return self.costs.group_size
+
+    def milliseconds(self, seq_length: int) -> float:
+        """See `Choice`."""
+        padded = pad_to_multiple(seq_length, self.group_size)
+        head = next((head for head in self.heads if self._fits(padded, head)), self.heads[-1])
+        layer = self.costs.predict(self.option, padded).milliseconds
+        return self.costs.shape.num_layers * layer + self.costs.predict_head(padded, head).milliseconds
+
+    def longest(self, limit: int) -> int:
+        """See `Choice`."""
+        return longest_fitting(
+            lambda length: any(self._fits(pad_to_multiple(length, self.group_size), head) for head in self.heads), limit
+        )
+
+    def _fits(self, padded_length: int, head: str) -> bool:
+        if self.budget_bytes is None:
+            return True
+        layer = self.costs.predict(self.option, padded_length)
+        top = max(layer.workspace_bytes, self.costs.predict_head(padded_length, head).saved_bytes)
+        saved = self.costs.shape.num_layers * layer.saved_bytes
+        return self.static_bytes + saved + top <= self.budget_bytes
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """The plan by length of a planner of ours."""
+
+    name: str
     group_size: int
     planner: Planner
+
+    kind = "dynamic"
 
     def milliseconds(self, seq_length: int) -> float:
         """See `Choice`."""

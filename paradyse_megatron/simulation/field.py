@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.planner.plan import HEADS
 from paradyse_megatron.planner.planner import Planner
-from paradyse_megatron.simulation.choice import Choice, Planned
+from paradyse_megatron.planner.survey import BreakEven, break_evens
+from paradyse_megatron.simulation.choice import Choice, Dynamic, Uniform
 from paradyse_megatron.simulation.context_parallel import (
     LAYER_OPTIONS,
     ContextParallel,
@@ -24,29 +26,20 @@ Candidate = Choice | HybridContextParallel
 Wanted = Callable[[str], bool]
 
 
-def planned_choices(cost_model: CostModel, num_gpus: int, budget_bytes: int | None) -> Iterator[Planned]:
+def planned_choices(cost_model: CostModel, num_gpus: int, budget_bytes: int | None) -> Iterator[Choice]:
     """The dynamic plan and every static choice on the group of a cost model.
 
     Megatron's own layers, `tp_sp` with or without full recompute, have the whole loss head, as Megatron has.
     """
     ranks = cost_model.group_size
-    budget = sys.maxsize if budget_bytes is None else budget_bytes
     static = static_bytes(cost_model.shape, ranks, num_gpus)
-
-    def planned(name: str, kind: str, options: list[str] | None) -> Planned:
-        planner = Planner(
-            cost_model,
-            cost_model.shape.num_layers,
-            budget,
-            options=options,
-            static_bytes=static,
-            chunked_head=kind != "megatron",
-        )
-        return Planned(f"{name} P={ranks}", kind, ranks, planner)
-
-    yield planned("dynamic", "dynamic", None)
+    budget = sys.maxsize if budget_bytes is None else budget_bytes
+    planner = Planner(cost_model, cost_model.shape.num_layers, budget, static_bytes=static)
+    yield Dynamic(f"dynamic P={ranks}", ranks, planner)
     for option in cost_model.options:
-        yield planned(option, "megatron" if option in LAYER_OPTIONS else "static", [option])
+        is_megatrons = option in LAYER_OPTIONS
+        kind, heads = ("megatron", HEADS[:1]) if is_megatrons else ("static", cost_model.heads)
+        yield Uniform(f"{option} P={ranks}", kind, cost_model, option, static, budget_bytes, heads)
 
 
 def estimated_choices(
@@ -69,3 +62,11 @@ def estimated_choices(
             )
             assert schedule is not None
             yield from hybrid_choices(base, schedule, limit)
+
+
+def estimated_break_evens(shape: ModelShape, network: Network, longest: int) -> dict[int, list[BreakEven]]:
+    """For every group size within a node, the lengths where the fastest option changes, memory aside."""
+    return {
+        ranks: break_evens(estimate(shape, network.seen_by(ranks), ranks), longest)
+        for ranks in tensor_degrees(shape, network)
+    }

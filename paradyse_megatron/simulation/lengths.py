@@ -6,6 +6,7 @@ numbers come from. They are sampled at evenly spaced quantiles and shuffled, so 
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 from collections.abc import Callable
@@ -36,6 +37,12 @@ class Distribution:
 def _log_normal(median: float, sigma: float) -> Callable[[np.ndarray], np.ndarray]:
     normal = statistics.NormalDist()
     return lambda q: median * np.exp(sigma * np.array([normal.inv_cdf(each) for each in q]))
+
+
+@functools.cache
+def _demo_lengths() -> np.ndarray:
+    folder = default_folder()
+    return np.array([1 + path.stat().st_size for path in select_files(folder, "**/*.py", folder / "none")])
 
 
 DISTRIBUTIONS = {
@@ -81,11 +88,6 @@ def read_lengths(name: str, num_documents: int, seed: int) -> np.ndarray:
     quantiles = (np.arange(num_documents) + 0.5) / num_documents
     tokens = np.clip(np.rint(DISTRIBUTIONS[name].quantile(quantiles)), 1, LONGEST_DOCUMENT).astype(np.int64)
     return np.random.Generator(np.random.PCG64(seed)).permutation(tokens)
-
-
-def _demo_lengths() -> np.ndarray:
-    folder = default_folder()
-    return np.array([1 + path.stat().st_size for path in select_files(folder, "**/*.py", folder / "none")])
 
 
 def _from_file(name: str) -> np.ndarray:

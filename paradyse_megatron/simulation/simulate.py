@@ -13,8 +13,9 @@ from paradyse_megatron.simulation.outcome import Outcome, best, outcome
 
 BANDWIDTHS = (0.7, 1.0, 1.3)
 RIVALS = ("static", "megatron")
-NEAR = 1.5
-"""With other links only choices within this factor of the best rival are run again."""
+KINDS = ("dynamic", "static", "megatron", "megatron hybrid")
+NEAR = 1.2
+"""With other links only choices within this factor of the best of their kind are run again."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ def sensitivity(
         usual: the comparison at factor 1.
         run: `compare` with everything but the candidates given.
     """
-    rival = best(usual.outcomes, RIVALS)
+    firsts = {kind: best(usual.outcomes, [kind]) for kind in KINDS}
     near = {
         each.name
         for each in usual.outcomes
-        if each.kind == "dynamic" or rival is None or (each.completes and each.step_ms <= NEAR * rival.step_ms)
+        if (first := firsts[each.kind]) is not None and each.completes and each.step_ms <= NEAR * first.step_ms
     }
     return {
         f"{factor:g}": usual.speedups if factor == 1 else run(c for c in make(factor) if c.name in near).speedups
