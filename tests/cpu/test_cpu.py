@@ -258,6 +258,18 @@ def test_other_errors_pass_as_they_are():
             raise MemoryError
 
 
+def test_an_object_that_only_claims_to_be_a_class_is_in_nobodys_way(module):
+    """As the flags of absl do, which TensorBoard brings along."""
+
+    class Pretender:
+        __class__ = property(lambda self: type)
+
+    module.FLAGS = Pretender()
+    assert isinstance(module.FLAGS, type)
+    cpu.enable()
+    assert cpu.is_enabled()
+
+
 def test_nothing_is_compiled(enabled):
     @torch.compile(fullgraph=True)
     def twice(numbers):
