@@ -51,8 +51,8 @@ class Session:
         self._is_open = True
         check_agreement(self._decider.describe())
         self._recorder = _make_recorder(self._args)
-        tensor_rank, data_rank = parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_data_parallel_rank()
-        self._writes_log = tensor_rank == data_rank == 0
+        ranks = parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_data_parallel_rank()
+        self._writes_log = ranks == (0, 0)
         torch.distributed.barrier()
         self._logged_iteration = self._args.iteration
         if self._recorder is not None:

@@ -29,7 +29,7 @@ Wanted = Callable[[str], bool]
 def planned_choices(cost_model: CostModel, num_gpus: int, budget_bytes: int | None) -> Iterator[Choice]:
     """The dynamic plan and every static choice on the group of a cost model.
 
-    Megatron's own layers, `tp_sp` with or without full recompute, have the whole loss head, as Megatron has.
+    Megatron's own layers, `tp_sp` with any recompute, have the whole loss head, as Megatron has.
     """
     ranks = cost_model.group_size
     static = static_bytes(cost_model.shape, ranks, num_gpus)
@@ -37,7 +37,7 @@ def planned_choices(cost_model: CostModel, num_gpus: int, budget_bytes: int | No
     planner = Planner(cost_model, cost_model.shape.num_layers, budget, static_bytes=static)
     yield Dynamic(f"dynamic P={ranks}", ranks, planner)
     for option in cost_model.options:
-        is_megatrons = option in LAYER_OPTIONS
+        is_megatrons = option.partition("+")[0] == "tp_sp"
         kind, heads = ("megatron", HEADS[:1]) if is_megatrons else ("static", cost_model.heads)
         yield Uniform(f"{option} P={ranks}", kind, cost_model, option, static, budget_bytes, heads)
 
