@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from paradyse_megatron.cli.answer import Answer
 from paradyse_megatron.cli.costs import Asked, add_cost_arguments
-from paradyse_megatron.costmodel.model import LONGEST
+from paradyse_megatron.costmodel.curve import LONGEST
 from paradyse_megatron.planner.explain import Terms, explain
 
 EXAMPLE = "paradyse explain --cost-model runs/demo/cost_model.json --seq-length 4096 --memory-budget 200MiB"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from paradyse_megatron.cli.answer import Answer
 from paradyse_megatron.cli.costs import Asked, add_cost_arguments
-from paradyse_megatron.costmodel.model import LONGEST
+from paradyse_megatron.costmodel.curve import LONGEST
 from paradyse_megatron.layouts.padding import padding_multiple
 from paradyse_megatron.planner.option import USUAL_MLP, Option
 from paradyse_megatron.planner.plan import Plan

@@ -12,7 +12,8 @@ import numpy as np
 
 from paradyse_megatron.cli.answer import Answer
 from paradyse_megatron.costmodel.cluster import Cluster
-from paradyse_megatron.costmodel.model import LONGEST, CostModel
+from paradyse_megatron.costmodel.curve import LONGEST
+from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.balanced_cp import balanced_schedule
 from paradyse_megatron.integration.sizes import parse_size
@@ -29,7 +30,6 @@ EXAMPLE = (
 )
 USABLE_SHARE = 0.9  # of a GPU's memory, without --memory-budget
 SHOWN = 14
-BETWEEN_NODES = "50GB"  # a second and GPU: 400 Gbit/s InfiniBand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,10 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lengths", required=True, metavar="FILE|NAME", help=f"lengths of documents, or {', '.join(DISTRIBUTIONS)}"
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="in all, up to 1,024 (default: one group, or one node)")
-    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
-    parser.add_argument(
-        "--inter-node-bandwidth", default=BETWEEN_NODES, metavar="SIZE", help="bytes/s of a GPU, default: 50GB"
-    )
     parser.add_argument("--memory-budget", metavar="SIZE", help="of a rank (default: 90 %% of the cluster's, or none)")
     parser.add_argument("--global-batch", type=int, default=0, metavar="B", help="documents a step (default: 8 a GPU)")
     parser.add_argument("--num-documents", type=int, default=2048, metavar="N", help="drawn from a NAME, default 2048")
@@ -98,9 +94,8 @@ def _on_cluster(asked: argparse.Namespace, lengths: np.ndarray) -> tuple[Compari
     budget = int(USABLE_SHARE * cluster.memory_bytes)
     if asked.memory_budget:
         budget = parse_size(asked.memory_budget, "--memory-budget")
-    between = parse_size(asked.inter_node_bandwidth, "--inter-node-bandwidth")
-    num_gpus = asked.gpus_per_node if asked.gpus is None else asked.gpus
-    network = Network(cluster, num_gpus, asked.gpus_per_node, between)
+    num_gpus = cluster.ranks_per_node if asked.gpus is None else asked.gpus
+    network = Network(cluster, num_gpus)
     schedule = balanced_schedule()
 
     def candidates(factor: float) -> Iterable[Candidate]:

@@ -18,7 +18,6 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
@@ -104,10 +103,6 @@ class ContextParallel:
         static = static_bytes(self.shape, self.tensor_ranks, self.network.num_gpus)
         return static + peak_bytes([layer] * self.shape.num_layers, head)
 
-    @property
-    def _cluster(self) -> Cluster:
-        return self.network.seen_by(self.group_size)
-
     def _local(self, seq_length: int) -> int:
         """Tokens of a context-parallel rank, padded so that its two halves are dealt evenly to T ranks."""
         multiple = 2 * self.tensor_ranks if self.context_ranks > 1 else self.tensor_ranks
@@ -116,7 +111,7 @@ class ContextParallel:
     def _pairs_ms(self, tokens: int) -> float:
         """Causal attention of so many tokens on T ranks, forward."""
         flops = 2 * self.shape.query_size * tokens * tokens / self.tensor_ranks
-        return flops / self._cluster.flops_per_ms(self.shape.dtype)
+        return flops / self.network.cluster.flops_per_ms(self.shape.dtype)
 
     def _key_value_bytes(self, local: int) -> int:
         """Keys and values of a rank's tokens and heads; shared key/value heads are there once on each rank."""
@@ -130,7 +125,7 @@ class ContextParallel:
             return 0.0
         key_values = self._key_value_bytes(local) * others
         if self.communication == "p2p":
-            exposed = 1 - self._cluster.hop_overlap_fraction
+            exposed = 1 - self.network.cluster.hop_overlap_fraction
             return exposed * self._sending_ms((forwards + 2) * key_values, (forwards + 2) * others)
         if self.communication == "all_gather":
             return self._sending_ms((forwards + 2) * key_values, forwards + 2)
@@ -139,8 +134,8 @@ class ContextParallel:
         return self._sending_ms((forwards + 1) * once, 2 * (forwards + 1))
 
     def _sending_ms(self, num_bytes: float, calls: int) -> float:
-        cluster = self._cluster
-        return 1000 * num_bytes / cluster.link_bandwidth_bytes_per_s + calls * cluster.collective_latency_us / 1000
+        link = self.network.link(self.group_size)
+        return 1000 * num_bytes / link.bandwidth_bytes_per_s + calls * link.latency_us / 1000
 
 
 def context_parallel_choices(
@@ -169,4 +164,4 @@ def _powers_of_two(most: int) -> list[int]:
 
 def tensor_parallel_costs(shape: ModelShape, network: Network, tensor_ranks: int) -> CostModel:
     """Of Megatron's layers on T ranks, with attention by a flash kernel."""
-    return estimate(shape, network.fused().seen_by(tensor_ranks), tensor_ranks, LAYER_OPTIONS)
+    return estimate(shape, network.fused().cluster, tensor_ranks, LAYER_OPTIONS)

@@ -50,7 +50,7 @@ def estimated_choices(
     Everything is estimated alike for the machine of `network`. Without a `schedule` the hybrid ones are left out.
     """
     for ranks in tensor_degrees(shape, network):
-        costs = estimate(shape, network.seen_by(ranks), ranks)
+        costs = estimate(shape, network.cluster, ranks)
         yield from planned_choices(costs, network.num_gpus, budget_bytes)
     for choice in context_parallel_choices(shape, network, budget_bytes):
         if choice.context_ranks > 1:  # C = 1 is `tp_sp`
@@ -67,6 +67,5 @@ def estimated_choices(
 def estimated_break_evens(shape: ModelShape, network: Network, longest: int) -> dict[int, list[BreakEven]]:
     """For every group size within a node, the lengths where the fastest option changes, memory aside."""
     return {
-        ranks: break_evens(estimate(shape, network.seen_by(ranks), ranks), longest)
-        for ranks in tensor_degrees(shape, network)
+        ranks: break_evens(estimate(shape, network.cluster, ranks), longest) for ranks in tensor_degrees(shape, network)
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.cluster import Cluster, Link
 from paradyse_megatron.costmodel.shape import ModelShape
 
 
@@ -14,37 +14,35 @@ class Network:
     """GPUs in nodes.
 
     Attributes:
-        cluster: one GPU, and its link within the node.
+        cluster: one GPU, with its links.
         num_gpus: in all.
-        gpus_per_node: in one node.
-        between_nodes_bytes_per_s: what a GPU can send to other nodes, its share of the node's network.
     """
 
     cluster: Cluster
     num_gpus: int
-    gpus_per_node: int
-    between_nodes_bytes_per_s: float
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_gpus <= 1024:
             raise ValueError(f"--gpus must be from 1 to 1,024, but it is {self.num_gpus}.")
-        if self.gpus_per_node < 1 or self.between_nodes_bytes_per_s <= 0:
-            raise ValueError("--gpus-per-node and --inter-node-bandwidth must be above 0.")
 
-    def seen_by(self, group_size: int) -> Cluster:
-        """The machine as a group of `group_size` neighbouring GPUs sees it: its slowest link."""
-        if group_size <= self.gpus_per_node:
-            return self.cluster
-        slowest = min(self.cluster.link_bandwidth_bytes_per_s, self.between_nodes_bytes_per_s)
-        return dataclasses.replace(self.cluster, link_bandwidth_bytes_per_s=slowest)
+    @property
+    def gpus_per_node(self) -> int:
+        """That reach each other without the network between nodes."""
+        return self.cluster.ranks_per_node
+
+    def link(self, group_size: int) -> Link:
+        """The slowest link in a group of `group_size` neighbouring GPUs."""
+        return self.cluster.intra_node if group_size <= self.gpus_per_node else self.cluster.inter_node
 
     def scaled(self, factor: float) -> Network:
         """With every link `factor` times as fast."""
-        link = self.cluster.link_bandwidth_bytes_per_s * factor
+
+        def faster(link: Link) -> Link:
+            return dataclasses.replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * factor)
+
+        inside, between = faster(self.cluster.intra_node), faster(self.cluster.inter_node)
         return dataclasses.replace(
-            self,
-            cluster=dataclasses.replace(self.cluster, link_bandwidth_bytes_per_s=link),
-            between_nodes_bytes_per_s=self.between_nodes_bytes_per_s * factor,
+            self, cluster=dataclasses.replace(self.cluster, intra_node=inside, inter_node=between)
         )
 
     def fused(self) -> Network:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paradyse_megatron.cli.main import main
-from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.cluster import Cluster, Link
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.planner import Planner
@@ -31,7 +31,7 @@ GIB = 2**30
 LIMIT = 4_194_304
 SHAPE = ModelShape.from_yaml(REPOSITORY / "configs" / "models" / "llama-3-8b.yaml")
 CLUSTER = Cluster.from_yaml(REPOSITORY / "configs" / "clusters" / "dgx-h100.yaml")
-NETWORK = Network(CLUSTER, 64, 8, 5e10)
+NETWORK = Network(CLUSTER, 64)
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +98,8 @@ def test_without_context_parallelism_it_is_tp_sp(cost_model, option):
 @pytest.mark.parametrize("communication", ["p2p", "a2a", "all_gather"])
 def test_with_links_that_cost_nothing_work_is_shared_evenly(communication, option):
     """The causal pairs too: half of the sequence on half of the ranks would have a quarter of them."""
-    cluster = dataclasses.replace(
-        CLUSTER, link_bandwidth_bytes_per_s=1e30, collective_latency_us=0, layer_overhead_us=0
-    )
-    network = Network(cluster, 64, 8, 1e30)
+    free = Link(1e30, 0.0)
+    network = Network(dataclasses.replace(CLUSTER, intra_node=free, inter_node=free, layer_overhead_us=0), 64)
     one = context_parallel(2, 1, communication, option, network).milliseconds(524_288)
     four = context_parallel(2, 4, communication, option, network).milliseconds(524_288)
     assert four == pytest.approx(one / 4, rel=0.01)  # weights are read whole on each
@@ -109,9 +107,9 @@ def test_with_links_that_cost_nothing_work_is_shared_evenly(communication, optio
 
 def test_bytes_that_attention_sends():
     """Per rank, layer and direction, with s tokens: keys and values of s/C tokens (C - 1) times, or heads exchanged."""
-    tokens, bandwidth = 65_536, CLUSTER.link_bandwidth_bytes_per_s
+    tokens, bandwidth = 65_536, CLUSTER.intra_node.bandwidth_bytes_per_s
     local, key_values, queries = tokens // 4, 2 * 4 * 128 * 2, 16 * 128 * 2  # bytes of a token with T = 2
-    silent = dataclasses.replace(CLUSTER, collective_latency_us=0, hop_overlap_fraction=0)
+    silent = dataclasses.replace(CLUSTER, intra_node=Link(bandwidth, 0.0), hop_overlap_fraction=0)
     network = dataclasses.replace(NETWORK, cluster=silent)
     ring, exchanged, gathered = (
         context_parallel(2, 4, communication, network=network)._exchange_ms(local, 1)
@@ -138,7 +136,7 @@ def test_ways_that_the_heads_allow():
 
 def test_a_group_beyond_a_node_sees_the_slower_link():
     assert context_parallel(8, 2).milliseconds(65_536) > 0
-    fast = dataclasses.replace(NETWORK, between_nodes_bytes_per_s=1e12)
+    fast = Network(dataclasses.replace(CLUSTER, inter_node=CLUSTER.intra_node), 64)
     assert context_parallel(8, 2).milliseconds(65_536) > context_parallel(8, 2, network=fast).milliseconds(65_536)
     assert context_parallel(4, 2).milliseconds(65_536) == context_parallel(4, 2, network=fast).milliseconds(65_536)
 
@@ -217,7 +215,7 @@ def test_megatrons_own_schedule_and_all_of_it_together():
     kinds = {each["kind"] for each in found["choices"]}
     assert kinds == {"dynamic", "static", "megatron", "megatron hybrid"}
     assert any("CP2" in each["name"] for each in found["choices"])
-    assert found["break_even_lengths"].keys() == {"1", "2", "4"} and found["break_even_lengths"]["4"]
+    assert found["break_even_lengths"].keys() == {"1", "2"} and found["break_even_lengths"]["2"]
     assert found["sensitivity"].keys() == {"0.7", "1", "1.3"}
     assert all(links["speedup_over_best_static"] > 0 for links in found["sensitivity"].values())
     assert found["sensitivity"]["1"]["speedup_over_best_static"] == found["speedup_over_best_static"]
