@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paradyse_megatron.costmodel.polynomial import Polynomial
+from paradyse_megatron.costmodel.polynomial import Polynomial, Terms
 
 LONGEST = 4_194_304
 """Tokens up to which every prediction of an accepted file is finite."""
@@ -40,6 +40,10 @@ class Curve:
         if seq_length < self.points[0][0]:
             return _largest(self.terms_below, seq_length)
         return self._between(seq_length)
+
+    def as_polynomial(self) -> Terms | None:
+        """The coefficients, where one polynomial holds at every length; else None."""
+        return None if self.points or len(self.terms) > 1 else self.terms[0].terms
 
     def _between(self, seq_length: int) -> float:
         after = bisect.bisect_left(self.points, (seq_length, -math.inf))

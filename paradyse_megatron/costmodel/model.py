@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, SupportsIndex
 
 from paradyse_megatron.costmodel import model_file
 from paradyse_megatron.costmodel.costs import HeadCosts, OptionCosts
+from paradyse_megatron.costmodel.polynomial import Terms
 from paradyse_megatron.costmodel.provenance import Provenance, differing_versions
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.costmodel.work import PartWork
@@ -118,6 +119,27 @@ class CostModel:
             raise ValueError(f"The cost model has no costs of the head {head!r}; it knows {', '.join(self.heads)}.")
         tokens = positive_whole(seq_length, "The sequence length", "token")
         return HeadCost(found.milliseconds(tokens), math.ceil(found.saved_bytes(tokens)))
+
+    def of_kind(self, kind: str) -> CostModel:
+        """The costs of one kind of layer alone, and of the head."""
+        return replace(self, costs={kind: self._of_kind(kind)})
+
+    def polynomials(self, option: str) -> tuple[Terms, Terms, Terms] | None:
+        """Milliseconds, saved and workspace bytes of `predict` before rounding; None where one is no polynomial."""
+        found = self._of_kind(None)[option]
+        terms = [curve.as_polynomial() for curve in (found.milliseconds, found.saved_bytes, found.workspace_bytes)]
+        milliseconds, saved_bytes, workspace_bytes = terms
+        if milliseconds is None or saved_bytes is None or workspace_bytes is None:
+            return None
+        return milliseconds, saved_bytes, workspace_bytes
+
+    def head_polynomials(self, head: str) -> tuple[Terms, Terms] | None:
+        """The same of `predict_head`: milliseconds and saved bytes."""
+        found = self.head if head == "whole" else self.chunked_head
+        if found is None:
+            return None
+        milliseconds, saved_bytes = found.milliseconds.as_polynomial(), found.saved_bytes.as_polynomial()
+        return None if milliseconds is None or saved_bytes is None else (milliseconds, saved_bytes)
 
     def require_match(
         self,

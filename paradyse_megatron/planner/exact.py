@@ -32,7 +32,7 @@ def exact_choice(problem: Problem) -> Choice | None:
 def _extended(problem: Problem, partial: _Partial, layer: int) -> list[_Partial]:
     """`partial` with each option of the next layer that is not above the budget already."""
     longer = []
-    for index, cost in enumerate(problem.layers[layer]):
+    for index, cost in enumerate(problem.options(layer)):
         saved = partial.saved_bytes + cost.saved_bytes
         peak = max(partial.peak_bytes, saved + cost.workspace_bytes)
         if peak + (problem.num_in_flight - 1) * saved <= problem.budget_bytes:

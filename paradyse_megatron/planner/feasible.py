@@ -7,9 +7,6 @@ choice could be changed to it and stay feasible.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.problem import Choice, Problem
 
 
@@ -39,9 +36,10 @@ def _least_saved(problem: Problem, budget_bytes: int) -> Choice | None:
     Start from a lower bound of the total: it gives an upper bound of what is left for this micro-batch, that gives a
     better lower bound, and so on. Bounds only grow, over finitely many totals; where they meet, the choice fits.
     """
-    total = sum(min(cost.saved_bytes for cost in options) for options in problem.layers)
+    least = [min(cost.saved_bytes for cost in options) for options in problem.kinds]
+    total = sum(least[kind] for kind in problem.layers)
     while True:
-        found = _one_pass(problem.layers, budget_bytes - (problem.num_in_flight - 1) * total)
+        found = _one_pass(problem, budget_bytes - (problem.num_in_flight - 1) * total)
         if found is None:
             return None
         choice, lower_bound = found
@@ -52,15 +50,15 @@ def _least_saved(problem: Problem, budget_bytes: int) -> Choice | None:
         total = lower_bound
 
 
-def _one_pass(layers: Sequence[Sequence[Cost]], bound_bytes: int) -> tuple[Choice, int] | None:
+def _one_pass(problem: Problem, bound_bytes: int) -> tuple[Choice, int] | None:
     """The choice that saves the fewest bytes while every layer stays within the bound, and its total saved bytes."""
     saved_so_far = 0
     choice = []
-    for options in layers:
+    for kind in problem.layers:
         room = bound_bytes - saved_so_far
         fitting = [
             (cost.saved_bytes, cost.milliseconds, index)
-            for index, cost in enumerate(options)
+            for index, cost in enumerate(problem.kinds[kind])
             if cost.saved_bytes + cost.workspace_bytes <= room
         ]
         if not fitting:

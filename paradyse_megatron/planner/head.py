@@ -38,8 +38,9 @@ class Variant:
 
     def is_fastest(self, choice: Choice) -> bool:
         """Whether no layer has a faster option."""
+        least = [min(cost.milliseconds for cost in options) for options in self.problem.kinds]
         chosen = zip(self.problem.costs(choice), self.problem.layers, strict=True)
-        return all(cost.milliseconds <= min(o.milliseconds for o in options) for cost, options in chosen)
+        return all(cost.milliseconds <= least[kind] for cost, kind in chosen)
 
 
 class Draft(NamedTuple):

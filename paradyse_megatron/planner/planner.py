@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import SupportsIndex
 
 from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple, positive_whole
-from paradyse_megatron.planner.cost import Cost, CostSource, HeadCost
-from paradyse_megatron.planner.feasible import least_saved_choice
-from paradyse_megatron.planner.head import Variant, best_draft
-from paradyse_megatron.planner.option import Option
+from paradyse_megatron.planner.backend import backend, make_stage
+from paradyse_megatron.planner.cost import CostSource
 from paradyse_megatron.planner.plan import HEADS, Plan
-from paradyse_megatron.planner.problem import Problem
+from paradyse_megatron.planner.sources import find_sources
 
+__all__ = ["Planner", "backend", "grid_length"]
 MAX_CACHED_LENGTHS = 4096
 GRID_STEPS_PER_OCTAVE = 4  # `grid_length` takes a fourth root
 
@@ -31,15 +30,19 @@ class Planner:
     time than the best.
 
     Args:
-        cost_model: costs of a layer by option and length (`costmodel.model.CostModel`).
-        num_layers: layers on this rank, all of the same kind.
+        cost_model: costs of a layer by option and length (`costmodel.model.CostModel`); or one for each kind of layer,
+            by its name. Options that a kind has no costs of are not for its layers.
+        num_layers: layers on this rank.
         memory_budget_bytes: bound on a rank's peak of `static_bytes` and activations.
         options: texts of the options that may be used; None means all that the cost model knows.
+        layer_kinds: name of each layer's kind, such as "dense" or "moe"; None means that all are alike. The loss head's
+            costs are those in the cost model of the last layer.
         hysteresis: accepted share of additional predicted time, 0.05 is 5 %.
         microbatches_in_flight: micro-batches whose activations are there at once (pipeline schedule).
         with_head: whether this rank runs the loss head (the last pipeline stage does).
         static_bytes: what is there whatever the plan: weights, gradients, optimizer state.
         chunked_head: whether plans may have the loss head computed in chunks, where the cost model knows that (`head`).
+        backend: "cpp", "python", or "auto" for the former where it is built; they give the same plans.
 
     Raises:
         ValueError: an argument out of range, or an option that the cost model does not know.
@@ -47,32 +50,38 @@ class Planner:
 
     def __init__(
         self,
-        cost_model: CostSource,
+        cost_model: CostSource | Mapping[str, CostSource],
         num_layers: int,
         memory_budget_bytes: int,
         *,
         options: Sequence[str] | None = None,
+        layer_kinds: Sequence[str] | None = None,
         hysteresis: float = 0.05,
         microbatches_in_flight: int = 1,
         with_head: bool = True,
         static_bytes: int = 0,
         chunked_head: bool = True,
+        backend: str = "auto",
     ):
         if not 0 <= hysteresis < math.inf:
             raise ValueError(f"The hysteresis must be a share of at least 0, such as 0.05, but it is {hysteresis}.")
         if static_bytes < 0:
             raise ValueError(f"The static bytes must not be negative, but they are {static_bytes}.")
-        self.options = _known_options(cost_model, options)
         self.num_layers = positive_whole(num_layers, "The number of layers", "layer")
         self.memory_budget_bytes = positive_whole(memory_budget_bytes, "The memory budget", "byte")
-        self._cost_model = cost_model
+        num_in_flight = positive_whole(microbatches_in_flight, "The micro-batches in flight", "micro-batch")
+        sources = find_sources(
+            cost_model, self.num_layers, layer_kinds, options, with_head=with_head, chunked_head=chunked_head
+        )
+        self.options = tuple(dict.fromkeys(option for of_kind in sources.options for option in of_kind))
+        self.heads = sources.heads or HEADS[:1]
+        self._options_by_layer = [sources.options[kind] for kind in sources.layers]
+        self._group_size = sources.models[0].group_size
         self._hysteresis = hysteresis
-        self._num_in_flight = positive_whole(microbatches_in_flight, "The micro-batches in flight", "micro-batch")
-        self._with_head = with_head
-        self.heads = getattr(cost_model, "heads", HEADS[:1]) if chunked_head and with_head else HEADS[:1]
         self._static_bytes = static_bytes
+        self._stage = make_stage(backend, sources, self.memory_budget_bytes - static_bytes, num_in_flight)
         self._plan_of_padded = lru_cache(MAX_CACHED_LENGTHS)(self._choose)
-        self._best_at_grid = lru_cache(MAX_CACHED_LENGTHS)(lambda length: best_draft(self._variants(length)))
+        self._best_at_grid = lru_cache(MAX_CACHED_LENGTHS)(self._stage.best)
 
     def plan(self, seq_length: SupportsIndex) -> Plan:
         """The plan for sequences of `seq_length` tokens, planned for the length they are padded to.
@@ -82,66 +91,37 @@ class Planner:
         Raises:
             ValueError: `seq_length` is not a whole number of at least 1.
         """
-        return self._plan_of_padded(pad_to_multiple(seq_length, self._cost_model.group_size))
+        return self._plan_of_padded(pad_to_multiple(seq_length, self._group_size))
 
     def largest_length(self, limit: SupportsIndex) -> int:
         """The longest length of at most `limit` tokens for which some plan fits; 0 when there is none. By bisection."""
         limit = positive_whole(limit, "The limit of the length", "token")
-        if self._some_plan_fits(pad_to_multiple(limit, self._cost_model.group_size)):
+        if self._stage.some_fits(pad_to_multiple(limit, self._group_size)):
             return limit
-        multiple = padding_multiple(self._cost_model.group_size)
+        multiple = padding_multiple(self._group_size)
         fitting, too_long = 0, -(-limit // multiple)
         while too_long - fitting > 1:
             middle = (fitting + too_long) // 2
-            if self._some_plan_fits(middle * multiple):
+            if self._stage.some_fits(middle * multiple):
                 fitting = middle
             else:
                 too_long = middle
         return fitting * multiple
 
-    def _some_plan_fits(self, padded_length: int) -> bool:
-        variants = self._variants(padded_length).values()
-        return any(least_saved_choice(variant.problem) is not None for variant in variants)
-
     def _choose(self, padded_length: int) -> Plan:
-        variants = self._variants(padded_length)
-        best = best_draft(variants)
-        preferred = self._best_at_grid(grid_length(padded_length, padding_multiple(self._cost_model.group_size)))
-        bound_ms = (1 + self._hysteresis) * variants[best.head].milliseconds(best.choice)
-        variant = variants[preferred.head]
-        if variant.problem.fits(preferred.choice) and variant.milliseconds(preferred.choice) <= bound_ms:
-            best = preferred
-        variant = variants[best.head]
+        best = self._stage.best(padded_length)
+        preferred = self._best_at_grid(grid_length(padded_length, padding_multiple(self._group_size)))
+        if (preferred.head, preferred.choice) != (best.head, best.choice):
+            here = self._stage.weigh(padded_length, preferred.head, preferred.choice)
+            if here.fits and here.milliseconds <= (1 + self._hysteresis) * best.milliseconds:
+                best = here
         return Plan(
-            tuple(self.options[index] for index in best.choice),
-            predicted_ms=variant.milliseconds(best.choice),
-            predicted_bytes=variant.problem.peak_bytes(best.choice) + self._static_bytes,
-            fits=variant.problem.fits(best.choice),
+            tuple([options[index] for options, index in zip(self._options_by_layer, best.choice, strict=True)]),
+            predicted_ms=best.milliseconds,
+            predicted_bytes=best.peak_bytes + self._static_bytes,
+            fits=best.fits,
             head=best.head,
         )
-
-    def _variants(self, padded_length: int) -> dict[str, Variant]:
-        """The planning problem at a length, by head."""
-        costs = tuple(self._cost(option, padded_length) for option in self.options)
-        return {head: self._variant(costs, self._head(head, padded_length)) for head in self.heads}
-
-    def _variant(self, costs: tuple[Cost, ...], head: HeadCost) -> Variant:
-        problem = Problem(
-            layers=(costs,) * self.num_layers,
-            budget_bytes=self.memory_budget_bytes - self._static_bytes,
-            head_bytes=head.saved_bytes,
-            num_in_flight=self._num_in_flight,
-        )
-        return Variant(problem, head.milliseconds)
-
-    def _cost(self, option: Option, padded_length: int) -> Cost:
-        return self._cost_model.predict(str(option), padded_length)
-
-    def _head(self, head: str, padded_length: int) -> HeadCost:
-        if not self._with_head:
-            return HeadCost(0.0, 0)
-        arguments = () if head == HEADS[0] else (head,)
-        return self._cost_model.predict_head(padded_length, *arguments)
 
 
 def grid_length(seq_length: int, multiple: int) -> int:
@@ -153,14 +133,3 @@ def grid_length(seq_length: int, multiple: int) -> int:
     num_multiples = -(-seq_length // multiple)
     steps = (num_multiples**GRID_STEPS_PER_OCTAVE - 1).bit_length()  # smallest k with 2 ** k >= n ** 4
     return multiple * math.isqrt(math.isqrt(2**steps))
-
-
-def _known_options(cost_model: CostSource, texts: Sequence[str] | None) -> tuple[Option, ...]:
-    known = cost_model.options
-    chosen = tuple(dict.fromkeys(Option.parse(text) for text in (known if texts is None else texts)))
-    if not chosen:
-        raise ValueError(f"The planner needs at least one option; the cost model knows {', '.join(known) or 'none'}.")
-    for option in chosen:
-        if str(option) not in known:
-            raise ValueError(f"The cost model has no costs of {str(option)!r}; it knows {', '.join(known)}.")
-    return chosen

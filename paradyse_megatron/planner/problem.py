@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paradyse_megatron.planner.cost import Cost
@@ -9,6 +10,8 @@ from paradyse_megatron.planner.memory import peak_bytes
 
 Choice = tuple[int, ...]
 """For each layer the index of its option."""
+Options = tuple[Cost, ...]
+"""The costs of one layer's options."""
 
 
 @dataclass(frozen=True)
@@ -16,20 +19,32 @@ class Problem:
     """What can be chosen, and within which bound.
 
     Attributes:
-        layers: for each layer the costs of its options; at least one option a layer.
+        kinds: for each kind of layer the costs of its options; at least one option a kind, no kind without layers.
+        layers: for each layer the index of its kind, first layer first.
         budget_bytes: bound on the peak of activations on one rank.
         head_bytes: what the loss head holds at its peak.
         num_in_flight: micro-batches in flight (`memory.peak_bytes`).
     """
 
-    layers: tuple[tuple[Cost, ...], ...]
+    kinds: tuple[Options, ...]
+    layers: tuple[int, ...]
     budget_bytes: int
     head_bytes: int = 0
     num_in_flight: int = 1
 
+    @classmethod
+    def of(cls, layers: Sequence[Options], budget_bytes: int, head_bytes: int = 0, num_in_flight: int = 1) -> Problem:
+        """From the options of each layer; layers with equal costs are of one kind."""
+        index = {options: kind for kind, options in enumerate(dict.fromkeys(layers))}
+        return cls(tuple(index), tuple(index[o] for o in layers), budget_bytes, head_bytes, num_in_flight)
+
+    def options(self, layer: int) -> Options:
+        """The costs of one layer's options."""
+        return self.kinds[self.layers[layer]]
+
     def costs(self, choice: Choice) -> list[Cost]:
         """The chosen cost of each layer."""
-        return [options[index] for options, index in zip(self.layers, choice, strict=True)]
+        return [self.kinds[kind][index] for kind, index in zip(self.layers, choice, strict=True)]
 
     def peak_bytes(self, choice: Choice) -> int:
         """Peak of activations under `choice`."""
@@ -37,7 +52,10 @@ class Problem:
 
     def milliseconds(self, choice: Choice) -> float:
         """Time of all layers under `choice`, added up first layer first."""
-        return sum(cost.milliseconds for cost in self.costs(choice))
+        milliseconds = 0.0
+        for cost in self.costs(choice):
+            milliseconds += cost.milliseconds  # `sum` compensates for rounding, which C++ does not
+        return milliseconds
 
     def fits(self, choice: Choice) -> bool:
         """Whether the peak under `choice` is within the budget."""

@@ -1,165 +1,179 @@
-"""Which option for which layer: the fastest total time whose peak of memory fits. Greedy, with two starts.
+"""Which option for which layer: nearly the fastest total time whose peak of memory fits. A beam that widens.
 
-Down: from the fastest option everywhere, take the change that costs the least time per byte of violation removed, until
-the plan fits. The violation is the sum, over the moments of the peak rule (`memory.py`), of the bytes above the budget;
-the peak alone would see no progress as long as a second moment is as bad as the first.
+A pass goes from the last layer to the first and keeps, at each layer, the few most promising ways to run the layers
+from there on. Backwards, because of those only a few numbers matter to the layers before: their time, what they need
+at their worst moment above what those save, and, with several micro-batches in flight, what they save. One that is no
+worse in each beats another, and most permutations of the same options fall away. The most promising are those with the
+least bound on the time of all layers (`bounds.py`). One whose bound is no better than a choice already found is
+dropped; one that no leaner layers below can make fit as well.
 
-Up: from the feasible plan that saves the fewest bytes, which exists whenever any plan fits.
+The first pass keeps one way: a greedy descent. Each further pass keeps eight times as many, under a better choice found
+before, until nothing had to be left out (then the choice is the best there is), the choice is within a fifth of a
+percent of the bound, or enough work was done. It starts from the choice that saves the fewest bytes, which exists
+whenever any choice fits.
 
-Either way, the rest of the budget is then spent: as long as a change to a faster option fits, the one that gains the
-most time per byte saved is taken.
-
-`exact.py` is the oracle beside it. Choices are tuples: nothing that was returned is ever changed.
+`exact.py` is the oracle beside it; `csrc/planner/search.hpp` does the same in C++, in the same order of arithmetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from paradyse_megatron.planner.cost import Cost
+from paradyse_megatron.planner.bounds import Bounds, find_bounds
+from paradyse_megatron.planner.efficient import efficient_indices
 from paradyse_megatron.planner.feasible import least_saved_choice
-from paradyse_megatron.planner.memory import peak_bytes
 from paradyse_megatron.planner.problem import Choice, Problem
+
+WIDENING = 8
+MOST_WORK = 20_000
+"""Steps: one is to put one option before one way to run the layers after it."""
+NEAR_ENOUGH = 1.002
 
 
 def greedy_choice(problem: Problem) -> Choice | None:
     """A fast choice that fits, or None exactly when no choice fits."""
-    kept = tuple(efficient_indices(options, problem) for options in problem.layers)
+    kept = [efficient_indices(options, problem.budget_bytes, problem.num_in_flight) for options in problem.kinds]
     if not all(kept):
         return None
-    reduced = Problem(
-        tuple(tuple(options[i] for i in indices) for options, indices in zip(problem.layers, kept, strict=True)),
-        problem.budget_bytes,
-        problem.head_bytes,
-        problem.num_in_flight,
-    )
-    choice = _greedy(reduced)
-    return None if choice is None else tuple(indices[i] for indices, i in zip(kept, choice, strict=True))
+    kinds = tuple(tuple(options[i] for i in indices) for options, indices in zip(problem.kinds, kept, strict=True))
+    choice = _search(Problem(kinds, problem.layers, problem.budget_bytes, problem.head_bytes, problem.num_in_flight))
+    return None if choice is None else tuple(kept[kind][i] for kind, i in zip(problem.layers, choice, strict=True))
 
 
-def efficient_indices(options: Sequence[Cost], problem: Problem) -> tuple[int, ...]:
-    """Options of one layer worth looking at, fastest first.
-
-    Left out are those that break the budget on their own, and those that another is no worse than in time, saved bytes
-    and workspace alike; of equal ones the first stays.
-    """
-    kept: list[int] = []
-    for index in sorted(range(len(options)), key=lambda i: (_axes(options[i]), i)):
-        cost = options[index]
-        alone = peak_bytes([cost], 0, problem.num_in_flight)
-        if alone <= problem.budget_bytes and not any(_no_worse(options[other], cost) for other in kept):
-            kept.append(index)
-    return tuple(kept)
-
-
-def _axes(cost: Cost) -> tuple[float, int, int]:
-    return cost.milliseconds, cost.saved_bytes, cost.workspace_bytes
-
-
-def _no_worse(cost: Cost, other: Cost) -> bool:
-    return all(mine <= theirs for mine, theirs in zip(_axes(cost), _axes(other), strict=True))
-
-
-def _greedy(problem: Problem) -> Choice | None:
+def _search(problem: Problem) -> Choice | None:
     fastest: Choice = (0,) * len(problem.layers)
     if problem.fits(fastest):
         return fastest
-    moves = _Moves(problem)
-    starts = [_down(problem, moves, fastest), least_saved_choice(problem)]
-    finished = [_up(problem, moves, _arranged(problem, start)) for start in starts if start is not None]
-    return min(finished, key=problem.milliseconds, default=None)
+    start = least_saved_choice(problem)
+    return None if start is None else _arranged(problem, _Beam(problem, start).widen())
 
 
-class _Moves:
-    """Every change of one layer to one option, and what each would do: entry n of an array is about change n.
+class _Suffix(NamedTuple):
+    """The layers from some layer to the last, decided. Sorts by promise.
 
     Attributes:
-        layer_idx, option_idx: which layer to which option.
-        milliseconds, saved: of that option.
+        bound_ms: the least time of any whole choice that ends so.
+        milliseconds: of these layers.
+        need_bytes: at their worst moment, of all micro-batches, above what the layers before them save.
+        saved_bytes: by these layers, where several micro-batches are in flight, else 0.
+        parent_idx, option_idx: the way to run the layers after the first of these, and that one's option.
     """
 
-    def __init__(self, problem: Problem):
-        pairs = [(layer, option) for layer, options in enumerate(problem.layers) for option in range(len(options))]
-        costs = [problem.layers[layer][option] for layer, option in pairs]
+    bound_ms: float
+    milliseconds: float
+    need_bytes: int
+    saved_bytes: int
+    parent_idx: int
+    option_idx: int
+
+    def beats(self, other: _Suffix) -> bool:
+        return (
+            self.milliseconds <= other.milliseconds
+            and self.need_bytes <= other.need_bytes
+            and self.saved_bytes <= other.saved_bytes
+        )
+
+
+class _Beam:
+    def __init__(self, problem: Problem, start: Choice):
         self._problem = problem
-        self._dtype = _integer_dtype(problem)
-        self.layer_idx = np.array([layer for layer, _ in pairs])
-        self.option_idx = np.array([option for _, option in pairs])
-        self.milliseconds = np.array([cost.milliseconds for cost in costs])
-        self.saved = np.array([cost.saved_bytes for cost in costs], self._dtype)
-        self._workspace = np.array([cost.workspace_bytes for cost in costs], self._dtype)
-        moments = np.arange(len(problem.layers) + 1)[:, None]
-        self._at = moments == self.layer_idx
-        self._after = moments > self.layer_idx
+        self._bounds: Bounds = find_bounds(problem)
+        self._levels: list[list[_Suffix]] = [[] for _ in range(len(problem.layers) + 1)]
+        self._best = start
+        self._best_ms = problem.milliseconds(start)
+        self._work = 0
 
-    def changes(self, choice: Choice) -> tuple[NDArray, NDArray]:
-        """Milliseconds and saved bytes that each change adds (negative: takes away)."""
-        costs = self._problem.costs(choice)
-        milliseconds = np.array([cost.milliseconds for cost in costs])
-        saved = np.array([cost.saved_bytes for cost in costs], self._dtype)
-        return self.milliseconds - milliseconds[self.layer_idx], self.saved - saved[self.layer_idx]
+    def widen(self) -> Choice:
+        problem = self._problem
+        room = problem.budget_bytes - problem.head_bytes
+        enough_ms = NEAR_ENOUGH * self._bounds.milliseconds(len(problem.layers), 0.0, room)
+        for width in (WIDENING**power for power in itertools.count()):
+            was_cut = self._pass(width)
+            if not was_cut or self._best_ms <= enough_ms or self._work * WIDENING > MOST_WORK:
+                break
+        return self._best
 
-    def held_bytes(self, choice: Choice) -> NDArray:
-        """[L + 1, number of changes]: bytes held at each moment of the peak rule, head last, after each change."""
-        costs = self._problem.costs(choice)
-        saved = np.array([cost.saved_bytes for cost in costs], self._dtype)
-        workspace = np.array([cost.workspace_bytes for cost in costs], self._dtype)
-        so_far = np.cumsum(saved, dtype=self._dtype)
-        now = np.append(so_far + workspace, so_far[-1] + self._problem.head_bytes)
-        more_saved = self.saved - saved[self.layer_idx]
-        more_workspace = self._workspace - workspace[self.layer_idx]
-        of_others = (self._problem.num_in_flight - 1) * (so_far[-1] + more_saved)
-        return now[:, None] + self._after * more_saved + self._at * (more_saved + more_workspace) + of_others
+    def _pass(self, width: int) -> bool:
+        """Whether more than `width` suffixes could have been kept somewhere."""
+        usable = [self._usable(kind) for kind in range(len(self._problem.kinds))]
+        self._levels[-1] = [_Suffix(0.0, 0.0, self._problem.head_bytes, 0, -1, -1)]
+        was_cut = False
+        for layer in reversed(range(len(self._problem.layers))):
+            candidates = self._extended(layer, usable[self._problem.layers[layer]])
+            self._levels[layer], was_cut_here = _promising(candidates, width)
+            was_cut = was_cut or was_cut_here
+            if not self._levels[layer]:
+                return was_cut
+        self._trace_back()
+        return was_cut
 
-    def applied(self, choice: Choice, change: int) -> Choice:
-        """`choice` after the change."""
-        layer = int(self.layer_idx[change])
-        return (*choice[:layer], int(self.option_idx[change]), *choice[layer + 1 :])
+    def _usable(self, kind: int) -> list[int]:
+        """Options with which the bound is below the best time."""
+        bounds, room = self._bounds, float(self._problem.budget_bytes - self._problem.head_bytes)
+        priced = [p - price * room for p, price in zip(bounds.priced[-1], bounds.prices, strict=True)]
+        return [
+            option
+            for option, excess in enumerate(bounds.excess[kind])
+            if max(p + more for p, more in zip(priced, excess, strict=True)) < self._best_ms
+        ]
+
+    def _extended(self, layer: int, usable: list[int]) -> list[_Suffix]:
+        """The suffixes of the layers after this one, each with each option of this one before it."""
+        options, budget, num_in_flight = self._problem.options(layer), self._problem.budget_bytes, self._num_in_flight
+        least = num_in_flight * self._bounds.least_saved[layer]
+        spare = budget - num_in_flight * self._bounds.most_saved[layer]  # needing less than that is of no use
+        longer = []
+        self._work += len(self._levels[layer + 1]) * len(usable)
+        for parent_idx, suffix in enumerate(self._levels[layer + 1]):
+            of_others = (num_in_flight - 1) * suffix.saved_bytes
+            for option_idx in usable:
+                cost = options[option_idx]
+                need = max(suffix.need_bytes, of_others + cost.workspace_bytes) + num_in_flight * cost.saved_bytes
+                if least + need > budget:
+                    continue
+                milliseconds = suffix.milliseconds + cost.milliseconds
+                bound = self._bounds.milliseconds(layer, milliseconds, budget - need)
+                if bound < self._best_ms:
+                    saved = 0 if num_in_flight == 1 else suffix.saved_bytes + cost.saved_bytes
+                    longer.append(_Suffix(bound, milliseconds, max(need, spare), saved, parent_idx, option_idx))
+        return longer
+
+    @property
+    def _num_in_flight(self) -> int:
+        return self._problem.num_in_flight
+
+    def _trace_back(self) -> None:
+        suffix = min(self._levels[0], key=lambda each: each.milliseconds)
+        self._best_ms = suffix.milliseconds
+        choice = []
+        for level in self._levels[1:]:
+            choice.append(suffix.option_idx)
+            suffix = level[suffix.parent_idx]
+        self._best = tuple(choice)
 
 
-def _integer_dtype(problem: Problem) -> np.dtype[Any]:
-    """64-bit where no sum over moments can overflow, else Python's own integers: slow, but right."""
-    most = sum(max(c.saved_bytes + c.workspace_bytes for c in options) for options in problem.layers)
-    most = (most + problem.head_bytes + problem.budget_bytes) * problem.num_in_flight * (len(problem.layers) + 1)
-    return np.dtype(np.int64 if most < 2**62 else object)
-
-
-def _down(problem: Problem, moves: _Moves, choice: Choice) -> Choice | None:
-    """Give up the least time per byte of violation until the choice fits; None when stuck."""
-    while not problem.fits(choice):
-        above = np.maximum(moves.held_bytes(choice) - problem.budget_bytes, 0).sum(axis=0)
-        stays = np.flatnonzero((moves.layer_idx == 0) & (moves.option_idx == choice[0]))[0]  # a change that is none
-        removed = (above[stays] - above).astype(float)
-        if removed.max() <= 0:
-            return None
-        more_ms, _ = moves.changes(choice)
-        price = np.divide(more_ms, removed, out=np.full(len(removed), np.inf), where=removed > 0)
-        choice = moves.applied(choice, int(price.argmin()))
-    return choice
-
-
-def _up(problem: Problem, moves: _Moves, choice: Choice) -> Choice:
-    """Spend what is left of the budget: while a faster option fits, gain the most time per byte saved."""
-    while True:
-        more_ms, more_saved = moves.changes(choice)
-        allowed = (more_ms < 0) & (moves.held_bytes(choice).max(axis=0) <= problem.budget_bytes)
-        if not allowed.any():
-            return _arranged(problem, choice)
-        gain = np.where(allowed, -more_ms / np.maximum(more_saved, 1).astype(float), -np.inf)
-        choice = moves.applied(choice, int(gain.argmax()))
+def _promising(candidates: list[_Suffix], width: int) -> tuple[list[_Suffix], bool]:
+    """The `width` most promising that no other beats, and whether there were more."""
+    if width == 1:
+        return sorted(candidates)[:1], len(candidates) > 1
+    kept: list[_Suffix] = []
+    for candidate in sorted(candidates):
+        if not any(other.beats(candidate) for other in kept):
+            if len(kept) == width:
+                return kept, True
+            kept.append(candidate)
+    return kept, False
 
 
 def _arranged(problem: Problem, choice: Choice) -> Choice:
-    """Where all layers are alike, the same options in the order that needs the least memory: large workspaces first.
+    """Within each run of layers of one kind, the same options in the order that needs the least memory.
 
-    Exchange argument: of two neighbours, letting the one with the larger workspace go first never raises the peak. It
-    also makes runs, so plans read well.
+    That is large workspaces first. Exchange argument: of two neighbours, letting the one with the larger workspace go
+    first never raises the peak. It also makes runs of options, so plans read well.
     """
-    if len(set(problem.layers)) > 1:
-        return choice
-    options = problem.layers[0]
-    return tuple(sorted(choice, key=lambda i: (-options[i].workspace_bytes, i)))
+    arranged: list[int] = []
+    for kind, run in itertools.groupby(range(len(choice)), key=lambda layer: problem.layers[layer]):
+        options = problem.kinds[kind]
+        arranged += sorted((choice[layer] for layer in run), key=lambda i: (-options[i].workspace_bytes, i))
+    return tuple(arranged)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from paradyse_megatron.planner.cost import Cost
-from paradyse_megatron.planner.problem import Problem
+from paradyse_megatron.planner.problem import Options, Problem
 
 
 def simulated_peak(layers: list[Cost], head_bytes: int, num_in_flight: int) -> int:
@@ -33,14 +33,31 @@ def simulated_peak(layers: list[Cost], head_bytes: int, num_in_flight: int) -> i
 
 def random_problem(chooser: random.Random, alike: bool, max_layers: int = 7) -> Problem:
     """Layers all alike or all different, a budget anywhere between hopeless and generous."""
+    num_layers = chooser.randint(1, max_layers)
     options = _random_options(chooser)
-    layers = tuple(options if alike else _random_options(chooser) for _ in range(chooser.randint(1, max_layers)))
+    return _with_a_budget(chooser, [options if alike else _random_options(chooser) for _ in range(num_layers)])
+
+
+def random_stack(chooser: random.Random, max_layers: int = 10) -> Problem:
+    """Two or three kinds of layers in any order, as dense, expert, attention-only and MLP-only ones."""
+    kinds = [_random_options(chooser) for _ in range(chooser.randint(2, 3))]
+    return _with_a_budget(chooser, [chooser.choice(kinds) for _ in range(chooser.randint(2, max_layers))])
+
+
+def problems(seed: int, num: int) -> list[Problem]:
+    """In equal shares layers all alike, all different, and of a few kinds."""
+    chooser = random.Random(seed)
+    makers = (lambda: random_problem(chooser, True), lambda: random_problem(chooser, False), lambda: random_stack(chooser))
+    return [makers[case % 3]() for case in range(num)]
+
+
+def _with_a_budget(chooser: random.Random, layers: list[Options]) -> Problem:
     head, in_flight = chooser.choice([0, chooser.randint(0, 300)]), chooser.choice([1, 1, 1, 2, 4])
-    generous = Problem(layers, 0, head, in_flight).peak_bytes((0,) * len(layers))
-    return Problem(layers, chooser.randint(generous // 3, generous + 50), head, in_flight)
+    generous = Problem.of(layers, 0, head, in_flight).peak_bytes((0,) * len(layers))
+    return Problem.of(layers, chooser.randint(generous // 3, generous + 50), head, in_flight)
 
 
-def _random_options(chooser: random.Random) -> tuple[Cost, ...]:
+def _random_options(chooser: random.Random) -> Options:
     workspace = chooser.choice([0, 10, 100, 300])
     return tuple(
         Cost(round(chooser.uniform(1, 10), 3), chooser.randint(1, 100), chooser.randint(0, workspace))

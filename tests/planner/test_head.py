@@ -1,5 +1,6 @@
 """Whole or chunked loss head: by need, by length, and always the same."""
 
+import dataclasses
 import itertools
 import random
 
@@ -104,7 +105,7 @@ def test_chunks_are_taken_for_need_or_for_faster_layers_only():
 def test_faster_layers_or_need_and_nothing_else_call_for_chunks(options, head_ms, expected):
     """That the head alone would be faster does not: off by default means that memory decides."""
     layers = (tuple(options),)
-    whole, lean = (Problem(layers, budget_bytes=100, head_bytes=head_bytes) for head_bytes in (60, 5))
+    whole, lean = (Problem.of(layers, budget_bytes=100, head_bytes=head_bytes) for head_bytes in (60, 5))
     variants = {"whole": Variant(whole, head_ms[0]), "chunked": Variant(lean, head_ms[1])}
     assert best_draft(variants).head == expected
 
@@ -113,7 +114,7 @@ def test_whether_anything_fits_is_decided_over_both_heads_exactly():
     chooser, seen = random.Random(8), set()
     for _ in range(300):
         whole = random_problem(chooser, alike=False, max_layers=4)
-        lean = Problem(whole.layers, whole.budget_bytes, whole.head_bytes // 4, whole.num_in_flight)
+        lean = dataclasses.replace(whole, head_bytes=whole.head_bytes // 4)
         variants = {"whole": Variant(whole, 1.0), "chunked": Variant(lean, 2.0)}
         draft = best_draft(variants)
         fits = variants[draft.head].problem.fits(draft.choice)

@@ -1,0 +1,62 @@
+// Whether any choice fits, and the one that needs the least memory. Twin of planner/feasible.py, which explains it.
+#pragma once
+
+#include "problem.hpp"
+
+namespace paradyse {
+
+// The choice that saves the fewest bytes while every layer stays within the bound; its total in `saved`.
+inline bool one_pass(const Problem& problem, int64_t bound, Choice& choice, int64_t& saved) {
+    saved = 0;
+    choice.clear();
+    for (int layer = 0; layer < problem.num_layers(); ++layer) {
+        const Options& options = problem.options(layer);
+        const int64_t room = bound - saved;
+        int best = -1;
+        for (int index = 0; index < static_cast<int>(options.size()); ++index) {
+            const Cost& cost = options[index];
+            if (cost.saved + cost.workspace > room) continue;
+            if (best < 0 || cost.saved < options[best].saved ||
+                (cost.saved == options[best].saved && cost.milliseconds < options[best].milliseconds))
+                best = index;
+        }
+        if (best < 0) return false;
+        saved += options[best].saved;
+        choice.push_back(best);
+    }
+    return true;
+}
+
+inline int64_t least_saved_total(const Problem& problem) {
+    std::vector<int64_t> least;
+    for (const Options& options : problem.kinds) {
+        int64_t saved = std::numeric_limits<int64_t>::max();
+        for (const Cost& cost : options) saved = std::min(saved, cost.saved);
+        least.push_back(saved);
+    }
+    int64_t total = 0;
+    for (int kind : problem.layers) total += least[kind];
+    return total;
+}
+
+inline std::optional<Choice> least_saved(const Problem& problem, int64_t budget) {
+    int64_t total = least_saved_total(problem), lower_bound = 0;
+    Choice choice;
+    while (true) {
+        if (!one_pass(problem, budget - (problem.in_flight - 1) * total, choice, lower_bound)) return std::nullopt;
+        if (lower_bound * problem.in_flight + problem.head > budget) return std::nullopt;
+        if (lower_bound == total) return choice;
+        total = lower_bound;
+    }
+}
+
+inline Choice least_memory(const Problem& problem) {
+    int64_t too_small = -1, enough = problem.peak(Choice(problem.num_layers(), 0));
+    while (enough - too_small > 1) {
+        const int64_t middle = too_small + (enough - too_small) / 2;
+        (least_saved(problem, middle) ? enough : too_small) = middle;
+    }
+    return *least_saved(problem, enough);
+}
+
+}  // namespace paradyse
