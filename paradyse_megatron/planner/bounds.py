@@ -11,6 +11,7 @@ Bytes: the fewest that the layers can save, and the most.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from paradyse_megatron.planner.cost import Cost
@@ -53,6 +54,23 @@ def find_bounds(problem: Problem) -> Bounds:
     for kind in problem.layers:
         priced.append(tuple(so_far + more for so_far, more in zip(priced[-1], least[kind], strict=True)))
     return Bounds(prices, excess, priced, *_saved(problem))
+
+
+def least_milliseconds(problem: Problem) -> float:
+    """What no choice that fits is faster than; of any problem."""
+    kinds = tuple(tuple(sorted(options, key=lambda cost: cost.milliseconds)) for options in problem.kinds)
+    problem = replace(problem, kinds=kinds)
+    prices = _choose_prices(problem)
+    paid = [[_paid(cost, prices, problem.num_in_flight) for cost in options] for options in kinds]
+    least = [[min(of_price) for of_price in zip(*options, strict=True)] for options in paid]
+    room = float(problem.budget_bytes - problem.head_bytes)
+    bounds = []
+    for i, price in enumerate(prices):
+        priced = 0.0
+        for kind in problem.layers:
+            priced += least[kind][i]
+        bounds.append(priced - price * room)
+    return max(bounds)
 
 
 def _paid(cost: Cost, prices: Prices, num_in_flight: int) -> Prices:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from paradyse_megatron.planner.bounds import least_milliseconds
+from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.feasible import least_memory_choice
 from paradyse_megatron.planner.problem import Choice, Problem
 from paradyse_megatron.planner.search import greedy_choice
@@ -31,16 +33,10 @@ class Variant:
         """Time of the layers under `choice` and of the head."""
         return self.problem.milliseconds(choice) + self.head_ms
 
-    def best_choice(self) -> Choice:
-        """A fast choice that fits, or the one with the lowest peak where none does."""
-        choice = greedy_choice(self.problem)
-        return least_memory_choice(self.problem) if choice is None else choice
-
-    def is_fastest(self, choice: Choice) -> bool:
-        """Whether no layer has a faster option."""
-        least = [min(cost.milliseconds for cost in options) for options in self.problem.kinds]
-        chosen = zip(self.problem.costs(choice), self.problem.layers, strict=True)
-        return all(cost.milliseconds <= least[kind] for cost, kind in chosen)
+    def fastest_choice(self) -> Choice:
+        """The fastest option everywhere, whether it fits or not."""
+        fastest = [min(range(len(o)), key=lambda i, o=o: _axes(o[i], i)) for o in self.problem.kinds]
+        return tuple(fastest[kind] for kind in self.problem.layers)
 
 
 class Draft(NamedTuple):
@@ -52,20 +48,39 @@ class Draft(NamedTuple):
 
 def best_draft(variants: Mapping[str, Variant]) -> Draft:
     """The best plan over the heads in `variants`, which has "whole"; where none fits, the one with the lowest peak."""
-    whole = variants["whole"]
-    best = Draft("whole", whole.best_choice())
-    if len(variants) == 1 or (whole.problem.fits(best.choice) and whole.is_fastest(best.choice)):
-        return best
-    chunked = Draft("chunked", variants["chunked"].best_choice())
-    return chunked if _is_better(chunked, best, variants) else best
+    fastest = Draft("whole", variants["whole"].fastest_choice())
+    if variants["whole"].problem.fits(fastest.choice):
+        return fastest
+    found = _fitting(variants)
+    if found:
+        return found[0] if len(found) == 1 or not _is_better(found[1], found[0], variants) else found[1]
+    leanest = [Draft(head, least_memory_choice(variant.problem)) for head, variant in variants.items()]
+    return min(leanest, key=lambda draft: variants[draft.head].problem.peak_bytes(draft.choice))
+
+
+def _fitting(variants: Mapping[str, Variant]) -> list[Draft]:
+    """What fits with each head, whole first; left out is whole where a bound tells that chunked is better."""
+    found = []
+    for head, variant in reversed(variants.items()):
+        if head == "whole" and found and _cannot_beat(variant, variants[found[0].head], found[0].choice):
+            continue
+        choice = greedy_choice(variant.problem)
+        if choice is not None:
+            found.insert(0, Draft(head, choice))
+    return found
+
+
+def _cannot_beat(whole: Variant, chunked: Variant, choice: Choice) -> bool:
+    least_ms = least_milliseconds(whole.problem)
+    faster_layers = chunked.problem.milliseconds(choice) < least_ms
+    return faster_layers and chunked.milliseconds(choice) < least_ms + whole.head_ms
 
 
 def _is_better(chunked: Draft, whole: Draft, variants: Mapping[str, Variant]) -> bool:
     mine, theirs = variants["chunked"], variants["whole"]
-    fits, whole_fits = mine.problem.fits(chunked.choice), theirs.problem.fits(whole.choice)
-    if fits != whole_fits:
-        return fits
-    if not fits:
-        return mine.problem.peak_bytes(chunked.choice) < theirs.problem.peak_bytes(whole.choice)
     faster_layers = mine.problem.milliseconds(chunked.choice) < theirs.problem.milliseconds(whole.choice)
     return faster_layers and mine.milliseconds(chunked.choice) < theirs.milliseconds(whole.choice)
+
+
+def _axes(cost: Cost, index: int) -> tuple[float, int, int, int]:
+    return cost.milliseconds, cost.saved_bytes, cost.workspace_bytes, index

@@ -8,8 +8,8 @@ least bound on the time of all layers (`bounds.py`). One whose bound is no bette
 dropped; one that no leaner layers below can make fit as well.
 
 The first pass keeps one way: a greedy descent. Each further pass keeps eight times as many, under a better choice found
-before, until nothing had to be left out (then the choice is the best there is), the choice is within a fifth of a
-percent of the bound, or enough work was done. It starts from the choice that saves the fewest bytes, which exists
+before, until nothing had to be left out (then the choice is the best there is), the choice is within half a percent
+of the bound, or enough work was done. It starts from the choice that saves the fewest bytes, which exists
 whenever any choice fits.
 
 `exact.py` is the oracle beside it; `csrc/planner/search.hpp` does the same in C++, in the same order of arithmetic.
@@ -28,7 +28,7 @@ from paradyse_megatron.planner.problem import Choice, Problem
 WIDENING = 8
 MOST_WORK = 20_000
 """Steps: one is to put one option before one way to run the layers after it."""
-NEAR_ENOUGH = 1.002
+NEAR_ENOUGH = 1.005
 
 
 def greedy_choice(problem: Problem) -> Choice | None:

@@ -118,4 +118,27 @@ struct Bounds {
     }
 };
 
+// What no choice that fits is faster than; of any problem.
+inline double least_milliseconds(Problem problem) {
+    for (Options& options : problem.kinds)
+        std::stable_sort(options.begin(), options.end(),
+                         [](const Cost& a, const Cost& b) { return a.milliseconds < b.milliseconds; });
+    const Prices prices = choose_prices(problem);
+    const double room = static_cast<double>(problem.budget - problem.head);
+    double most_ms = -std::numeric_limits<double>::infinity();
+    for (double price : prices) {
+        std::vector<double> least;
+        for (const Options& options : problem.kinds) {
+            least.push_back(std::numeric_limits<double>::infinity());
+            for (const Cost& cost : options)
+                least.back() = std::min(
+                    least.back(), cost.milliseconds + price * static_cast<double>(problem.in_flight * cost.saved));
+        }
+        double priced = 0.0;
+        for (int kind : problem.layers) priced += least[kind];
+        most_ms = std::max(most_ms, priced - price * room);
+    }
+    return most_ms;
+}
+
 }  // namespace paradyse

@@ -35,58 +35,75 @@ struct Stage {
     }
 
     Draft weigh(const Costs& costs, int head, Choice choice) const {
-        const Problem of_head = problem(costs, head);
-        of_head.check();
+        const Problem of_head = checked(costs, head);
         return weighed(of_head, costs, head, std::move(choice));
     }
 
     Draft best(const Costs& costs) const {
-        const Draft whole = best_with(costs, 0);
-        if (costs.heads.size() == 1 || (whole.fits && is_fastest(costs, whole.choice))) return whole;
-        Draft chunked = best_with(costs, 1);
-        return is_better(costs, chunked, whole) ? chunked : whole;
+        const Problem whole = checked(costs, 0);
+        Draft fastest = weighed(whole, costs, 0, fastest_choice(costs));
+        if (fastest.fits) return fastest;
+        if (costs.heads.size() == 1) {
+            std::optional<Choice> choice = greedy(whole);
+            return weighed(whole, costs, 0, choice ? *std::move(choice) : least_memory(whole));
+        }
+        return best_of_two(costs, whole, checked(costs, 1));
     }
 
     bool some_fits(const Costs& costs) const {
-        for (int head = 0; head < static_cast<int>(costs.heads.size()); ++head) {
-            const Problem of_head = problem(costs, head);
-            of_head.check();
-            if (least_saved(of_head, budget)) return true;
-        }
+        for (int head = 0; head < static_cast<int>(costs.heads.size()); ++head)
+            if (least_saved(checked(costs, head), budget)) return true;
         return false;
     }
 
    private:
+    Problem checked(const Costs& costs, int head) const {
+        Problem of_head = problem(costs, head);
+        of_head.check();
+        return of_head;
+    }
+
     static Draft weighed(const Problem& problem, const Costs& costs, int head, Choice choice) {
         const double milliseconds = problem.milliseconds(choice) + costs.heads[head].milliseconds;
         const int64_t peak = problem.peak(choice);
         return {head, std::move(choice), milliseconds, peak, peak <= problem.budget};
     }
 
-    Draft best_with(const Costs& costs, int head) const {
-        const Problem of_head = problem(costs, head);
-        of_head.check();
-        std::optional<Choice> choice = greedy(of_head);
-        return weighed(of_head, costs, head, choice ? *std::move(choice) : least_memory(of_head));
-    }
-
-    bool is_fastest(const Costs& costs, const Choice& choice) const {
-        std::vector<double> least;
+    Choice fastest_choice(const Costs& costs) const {
+        std::vector<int> fastest;
         for (const Options& options : costs.kinds) {
-            least.push_back(options[0].milliseconds);
-            for (const Cost& cost : options) least.back() = std::min(least.back(), cost.milliseconds);
+            const auto axes = [](const Cost& c) { return std::tie(c.milliseconds, c.saved, c.workspace); };
+            const auto faster = [&](const Cost& a, const Cost& b) { return axes(a) < axes(b); };
+            const auto first = std::min_element(options.begin(), options.end(), faster);
+            fastest.push_back(static_cast<int>(first - options.begin()));
         }
-        for (size_t layer = 0; layer < layers.size(); ++layer)
-            if (costs.kinds[layers[layer]][choice[layer]].milliseconds > least[layers[layer]]) return false;
-        return true;
+        Choice choice;
+        for (int kind : layers) choice.push_back(fastest[kind]);
+        return choice;
     }
 
-    bool is_better(const Costs& costs, const Draft& chunked, const Draft& whole) const {
-        if (chunked.fits != whole.fits) return chunked.fits;
-        if (!chunked.fits) return chunked.peak < whole.peak;
-        const Problem layers_alone = problem(costs, 0);
-        const bool faster = layers_alone.milliseconds(chunked.choice) < layers_alone.milliseconds(whole.choice);
-        return faster && chunked.milliseconds < whole.milliseconds;
+    Draft best_of_two(const Costs& costs, const Problem& whole, const Problem& chunked) const {
+        std::optional<Choice> of_chunked = greedy(chunked);
+        if (of_chunked && cannot_beat(costs, whole, chunked, *of_chunked))
+            return weighed(chunked, costs, 1, *std::move(of_chunked));
+        std::optional<Choice> of_whole = greedy(whole);
+        if (!of_whole && !of_chunked) {
+            Draft lean = weighed(whole, costs, 0, least_memory(whole));
+            Draft leaner = weighed(chunked, costs, 1, least_memory(chunked));
+            return leaner.peak < lean.peak ? leaner : lean;
+        }
+        if (!of_whole) return weighed(chunked, costs, 1, *std::move(of_chunked));
+        Draft best = weighed(whole, costs, 0, *std::move(of_whole));
+        if (!of_chunked) return best;
+        const bool faster_layers = chunked.milliseconds(*of_chunked) < whole.milliseconds(best.choice);
+        Draft other = weighed(chunked, costs, 1, *std::move(of_chunked));
+        return faster_layers && other.milliseconds < best.milliseconds ? other : best;
+    }
+
+    static bool cannot_beat(const Costs& costs, const Problem& whole, const Problem& chunked, const Choice& choice) {
+        const double least_ms = least_milliseconds(whole), layers_ms = chunked.milliseconds(choice);
+        return layers_ms < least_ms &&
+               layers_ms + costs.heads[1].milliseconds < least_ms + costs.heads[0].milliseconds;
     }
 };
 

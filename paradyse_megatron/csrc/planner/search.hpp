@@ -12,7 +12,7 @@ namespace paradyse {
 
 constexpr int kWidening = 8;
 constexpr int64_t kMostWork = 20000;  // steps
-constexpr double kNearEnough = 1.002;
+constexpr double kNearEnough = 1.005;
 
 // The layers from some layer to the last, decided.
 struct Suffix {
