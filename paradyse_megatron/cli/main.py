@@ -7,11 +7,12 @@ import json
 import sys
 from collections.abc import Sequence
 
-from paradyse_megatron.cli import doctor, explain, patch, plan, profile, report, simulate, strategies
+from paradyse_megatron.cli import bench, doctor, explain, patch, plan, profile, report, simulate, strategies
 from paradyse_megatron.cli.answer import Answer
 
 BAD_INPUT = 2
 VERBS = {
+    "bench": bench,
     "doctor": doctor,
     "explain": explain,
     "patch": patch,

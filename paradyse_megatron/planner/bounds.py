@@ -17,7 +17,7 @@ from typing import NamedTuple
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.problem import Options, Problem
 
-NUM_PRICES = 4
+NUM_PRICES = 6
 Prices = tuple[float, ...]
 """Milliseconds for a byte; or for each of them a time."""
 
@@ -27,7 +27,7 @@ class Bounds(NamedTuple):
 
     Attributes:
         prices: that time is bounded with.
-        excess: [kind][option][price] how much an option's time, with its bytes paid for, is above the least of its kind.
+        excess: [kind][option][price] an option's time with its bytes paid for, above the least of its kind.
         priced: their least time with bytes paid for, by price.
         least_saved, most_saved: bytes.
     """
@@ -104,7 +104,7 @@ class _Step(NamedTuple):
 
 
 def _choose_prices(problem: Problem) -> Prices:
-    """None, that of the step with which the saved bytes fit, and one on each side of it."""
+    """None, that of the step with which the saved bytes fit, its neighbours', and one further on each side of it."""
     steps = []
     needed = max(problem.head_bytes, min(cost.workspace_bytes for cost in problem.options(len(problem.layers) - 1)))
     for kind, options in enumerate(problem.kinds):
@@ -118,16 +118,17 @@ def _choose_prices(problem: Problem) -> Prices:
     while num_taken < len(steps) and needed > problem.budget_bytes:
         needed -= steps[num_taken].num_bytes
         num_taken += 1
-    last = max(num_taken - 1, 0)
-    return 0.0, steps[last // 2].price, steps[last].price, steps[(last + len(steps)) // 2].price
+    last, leanest = max(num_taken - 1, 0), len(steps) - 1
+    chosen = (last // 2, max(last - 1, 0), last, min(last + 1, leanest), (last + len(steps)) // 2)
+    return 0.0, *(steps[index].price for index in chosen)
 
 
 def _hull_steps(options: Options, num_layers: int, num_in_flight: int) -> list[_Step]:
     """Along the lower convex hull of time over saved bytes, from the fastest option to the leanest."""
     steps = []
     at, rest = options[0], options[1:]
-    while leaner := [(_price(at, to, num_in_flight), i) for i, to in enumerate(rest) if to.saved_bytes < at.saved_bytes]:
-        price, index = min(leaner)
+    while leaner := [i for i, cost in enumerate(rest) if cost.saved_bytes < at.saved_bytes]:
+        price, index = min((_price(at, rest[i], num_in_flight), i) for i in leaner)
         steps.append(_Step(price, num_in_flight * (at.saved_bytes - rest[index].saved_bytes) * num_layers))
         at, rest = rest[index], rest[index + 1 :]
     return steps

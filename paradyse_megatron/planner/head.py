@@ -35,7 +35,7 @@ class Variant:
 
     def fastest_choice(self) -> Choice:
         """The fastest option everywhere, whether it fits or not."""
-        fastest = [min(range(len(o)), key=lambda i, o=o: _axes(o[i], i)) for o in self.problem.kinds]
+        fastest = [min(_axes(cost, i) for i, cost in enumerate(options))[-1] for options in self.problem.kinds]
         return tuple(fastest[kind] for kind in self.problem.layers)
 
 
@@ -60,8 +60,8 @@ def best_draft(variants: Mapping[str, Variant]) -> Draft:
 
 def _fitting(variants: Mapping[str, Variant]) -> list[Draft]:
     """What fits with each head, whole first; left out is whole where a bound tells that chunked is better."""
-    found = []
-    for head, variant in reversed(variants.items()):
+    found: list[Draft] = []
+    for head, variant in reversed(list(variants.items())):
         if head == "whole" and found and _cannot_beat(variant, variants[found[0].head], found[0].choice):
             continue
         choice = greedy_choice(variant.problem)

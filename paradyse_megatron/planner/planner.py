@@ -80,6 +80,7 @@ class Planner:
         self._hysteresis = hysteresis
         self._static_bytes = static_bytes
         self._stage = make_stage(backend, sources, self.memory_budget_bytes - static_bytes, num_in_flight)
+        self._plan_of_length = lru_cache(MAX_CACHED_LENGTHS)(self._plan)
         self._plan_of_padded = lru_cache(MAX_CACHED_LENGTHS)(self._choose)
         self._best_at_grid = lru_cache(MAX_CACHED_LENGTHS)(self._stage.best)
 
@@ -91,6 +92,11 @@ class Planner:
         Raises:
             ValueError: `seq_length` is not a whole number of at least 1.
         """
+        if type(seq_length) is int:  # others, such as tensors, may change
+            return self._plan_of_length(seq_length)
+        return self._plan(seq_length)
+
+    def _plan(self, seq_length: SupportsIndex) -> Plan:
         return self._plan_of_padded(pad_to_multiple(seq_length, self._group_size))
 
     def largest_length(self, limit: SupportsIndex) -> int:

@@ -61,7 +61,8 @@ class Sources:
             tuple(model.predict(str(option), tokens) for option in options)
             for model, options in zip(self.models, self.options, strict=True)
         )
-        return StageCosts(kinds, {head: self._head(head, tokens) for head in self.heads} or {HEADS[0]: HeadCost(0.0, 0)})
+        heads = {head: self._head(head, tokens) for head in self.heads}
+        return StageCosts(kinds, heads or {HEADS[0]: HeadCost(0.0, 0)})
 
     def polynomials(self) -> StagePolynomials | None:
         """Costs as polynomials, or None where some cost model has others (or does not say)."""

@@ -98,3 +98,16 @@ def test_explain_shows_terms_and_reasons(cost_file, capsys):
     assert len(capsys.readouterr().out.splitlines()) > len(few.splitlines())
     assert "Fastest for one layer" in few
     assert main([*arguments, "--memory-budget", "20MiB"]) == 1
+
+
+def test_bench_planner_writes_what_it_prints(tmp_path, capsys):
+    assert (
+        main(["bench", "planner", "--instances", "30", "--decisions", "6", "--out", str(tmp_path / "x.json"), "--json"])
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "x.json").read_text()) == {"schema": 1, **found}
+    assert {"machine", "versions", "command", "date"} <= found.keys()
+    assert found["num_instances"] == 30 and found["num_feasibility_disagreements"] == 0
+    assert 0 <= found["greedy_gap_mean"] <= found["greedy_gap_worst"] < 0.03
+    assert 0 < found["cached_us_median"] < found["cold_us_median"] and 0 < found["speedup_over_twin"]

@@ -12,7 +12,7 @@ from paradyse_megatron.costmodel.support import excluded_options
 from paradyse_megatron.layouts.padding import pad_to_multiple
 from paradyse_megatron.planner.option import all_options
 from paradyse_megatron.planner.planner import Planner
-from tests.planner.problems import simulated_peak
+from tests.planner.simulation import simulated_peak
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GIB = 2**30

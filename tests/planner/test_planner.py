@@ -7,7 +7,7 @@ import pytest
 from paradyse_megatron.layouts.padding import pad_to_multiple
 from paradyse_megatron.planner.cost import Cost, HeadCost
 from paradyse_megatron.planner.planner import MAX_CACHED_LENGTHS, Planner, grid_length
-from tests.planner.problems import simulated_peak
+from tests.planner.simulation import simulated_peak
 
 
 class Costs:

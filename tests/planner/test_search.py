@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paradyse_megatron.bench.problems import random_problem, random_problems
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.efficient import efficient_indices
 from paradyse_megatron.planner.exact import exact_choice
 from paradyse_megatron.planner.problem import Problem
 from paradyse_megatron.planner.search import greedy_choice
 from tests.planner.backends import CPP, NAMES, PYTHON, SEARCHES, needs_cpp
-from tests.planner.problems import problems, random_problem, simulated_peak
+from tests.planner.simulation import schedule_peak, simulated_peak
 
 MEAN_GAP, WORST_GAP = 0.005, 0.03  # greedy over exact; seen: 0 in all of 20,000
 
@@ -46,7 +47,7 @@ def test_exact_feasible_and_least_memory_against_trying_everything(searches):
 @pytest.mark.parametrize("searches", SEARCHES)
 def test_greedy_fits_whenever_exact_does_and_is_nearly_as_fast(searches):
     gaps, num_hopeless = [], 0
-    for problem in problems(seed=2, num=900):
+    for problem in random_problems(seed=2, num=900):
         exact, greedy = searches.exact_choice(problem), searches.greedy_choice(problem)
         assert (exact is None) == (greedy is None)
         if exact is None:
@@ -54,6 +55,7 @@ def test_greedy_fits_whenever_exact_does_and_is_nearly_as_fast(searches):
             continue
         peak = simulated_peak(problem.costs(greedy), problem.head_bytes, problem.num_in_flight)
         assert peak == searches.peak_bytes(problem, greedy) <= problem.budget_bytes
+        assert peak == schedule_peak(problem.costs(greedy), problem.head_bytes, problem.num_in_flight)
         gaps.append(problem.milliseconds(greedy) / problem.milliseconds(exact) - 1)
     assert len(gaps) > 300 and num_hopeless > 200
     assert min(gaps) > -1e-12
@@ -63,7 +65,7 @@ def test_greedy_fits_whenever_exact_does_and_is_nearly_as_fast(searches):
 @needs_cpp
 def test_both_languages_choose_the_same_to_the_last_bit():
     compared = 0
-    for problem in problems(seed=3, num=1500):
+    for problem in random_problems(seed=3, num=1500):
         for name in ("greedy_choice", "exact_choice", "least_saved_choice", "least_memory_choice"):
             choice = getattr(PYTHON, name)(problem)
             assert choice == getattr(CPP, name)(problem), (name, problem)
@@ -143,7 +145,7 @@ def test_no_option_that_matters_is_pruned():
 @pytest.mark.parametrize("searches", SEARCHES)
 def test_a_choice_once_returned_keeps_its_promise(searches):
     """What was returned is immutable and still fits after further searches of the same and of other problems."""
-    some = problems(seed=4, num=40)
+    some = list(random_problems(seed=4, num=40))
     first = [searches.greedy_choice(problem) for problem in some]
     second = [searches.greedy_choice(problem) for problem in some]
     assert first == second and sum(choice is not None for choice in first) > 10
@@ -163,7 +165,7 @@ def _scaled(problem, unit):
 
 def test_bytes_beyond_64_bits():
     """In Python, integers do not overflow; the choice scales with the unit."""
-    for small in problems(seed=6, num=30):
+    for small in random_problems(seed=6, num=30):
         assert greedy_choice(_scaled(small, 2**60)) == greedy_choice(small)
 
 

@@ -8,7 +8,7 @@
 
 namespace paradyse {
 
-constexpr int kNumPrices = 4;
+constexpr int kNumPrices = 6;
 using Prices = std::array<double, kNumPrices>;  // milliseconds per byte
 
 // From one option of a kind to the next on its lower convex hull of time over saved bytes, for all layers of the kind.
@@ -54,8 +54,14 @@ inline Prices choose_prices(const Problem& problem) {
     const size_t num_steps = steps.size();
     size_t num_taken = 0;
     while (num_taken < num_steps && needed > problem.budget) needed -= steps[num_taken++].bytes;
-    const size_t last = num_taken > 0 ? num_taken - 1 : 0;
-    return {0.0, steps[last / 2].price, steps[last].price, steps[(last + num_steps) / 2].price};
+    const size_t last = num_taken > 0 ? num_taken - 1 : 0, before = last > 0 ? last - 1 : 0;
+    const size_t after = std::min(last + 1, num_steps - 1), far_after = (last + num_steps) / 2;
+    return {0.0,
+            steps[last / 2].price,
+            steps[before].price,
+            steps[last].price,
+            steps[after].price,
+            steps[far_after].price};
 }
 
 struct Bounds {

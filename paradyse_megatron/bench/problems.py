@@ -1,34 +1,12 @@
-"""Random planning problems and an independent simulation of what a plan holds."""
+"""Random planning problems, small enough for the exact search: what the planner's searches are compared on."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.problem import Options, Problem
-
-
-def simulated_peak(layers: list[Cost], head_bytes: int, num_in_flight: int) -> int:
-    """Runs the forward-backward order step by step over a ledger of named allocations, and watches the total."""
-    ledger = {
-        f"micro-batch {other}, layer {i}": c.saved_bytes
-        for other in range(1, num_in_flight)
-        for i, c in enumerate(layers)
-    }
-    totals = [sum(ledger.values())]
-
-    def watch(transient: int) -> None:
-        totals.append(sum(ledger.values()) + transient)
-
-    for i, cost in enumerate(layers):
-        ledger[f"saved {i}"] = cost.saved_bytes
-        watch(cost.workspace_bytes)
-    watch(head_bytes)
-    for i in reversed(range(len(layers))):
-        watch(layers[i].workspace_bytes)
-        del ledger[f"saved {i}"]
-    assert len(ledger) == (num_in_flight - 1) * len(layers)
-    return max(totals)
 
 
 def random_problem(chooser: random.Random, alike: bool, max_layers: int = 7) -> Problem:
@@ -39,16 +17,16 @@ def random_problem(chooser: random.Random, alike: bool, max_layers: int = 7) -> 
 
 
 def random_stack(chooser: random.Random, max_layers: int = 10) -> Problem:
-    """Two or three kinds of layers in any order, as dense, expert, attention-only and MLP-only ones."""
+    """Two or three kinds of layers in any order, such as dense ones, expert ones, attention alone, MLP alone."""
     kinds = [_random_options(chooser) for _ in range(chooser.randint(2, 3))]
     return _with_a_budget(chooser, [chooser.choice(kinds) for _ in range(chooser.randint(2, max_layers))])
 
 
-def problems(seed: int, num: int) -> list[Problem]:
-    """In equal shares layers all alike, all different, and of a few kinds."""
+def random_problems(seed: int, num: int) -> Iterator[Problem]:
+    """In equal shares with layers all alike, all different, and of a few kinds."""
     chooser = random.Random(seed)
-    makers = (lambda: random_problem(chooser, True), lambda: random_problem(chooser, False), lambda: random_stack(chooser))
-    return [makers[case % 3]() for case in range(num)]
+    for case in range(num):
+        yield random_stack(chooser) if case % 3 == 2 else random_problem(chooser, alike=case % 3 == 0)
 
 
 def _with_a_budget(chooser: random.Random, layers: list[Options]) -> Problem:
