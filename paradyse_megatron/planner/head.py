@@ -13,6 +13,7 @@ from typing import NamedTuple
 from paradyse_megatron.planner.bounds import least_milliseconds
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.feasible import least_memory_choice
+from paradyse_megatron.planner.plan import HEADS
 from paradyse_megatron.planner.problem import Choice, Problem
 from paradyse_megatron.planner.search import greedy_choice
 
@@ -52,28 +53,38 @@ def best_draft(variants: Mapping[str, Variant]) -> Draft:
     if variants["whole"].problem.fits(fastest.choice):
         return fastest
     found = _fitting(variants)
+    if len(found) == 2:
+        return found["chunked"] if _is_better(found["chunked"], found["whole"], variants) else found["whole"]
     if found:
-        return found[0] if len(found) == 1 or not _is_better(found[1], found[0], variants) else found[1]
+        return next(iter(found.values()))
     leanest = [Draft(head, least_memory_choice(variant.problem)) for head, variant in variants.items()]
     return min(leanest, key=lambda draft: variants[draft.head].problem.peak_bytes(draft.choice))
 
 
-def _fitting(variants: Mapping[str, Variant]) -> list[Draft]:
-    """What fits with each head, whole first; left out is whole where a bound tells that chunked is better."""
-    found: list[Draft] = []
-    for head, variant in reversed(list(variants.items())):
-        if head == "whole" and found and _cannot_beat(variant, variants[found[0].head], found[0].choice):
-            continue
-        choice = greedy_choice(variant.problem)
+def _fitting(variants: Mapping[str, Variant]) -> dict[str, Draft]:
+    """What fits, by head; where a bound tells that one head cannot beat what was found with the other, only that."""
+    if len(variants) == 1:
+        choice = greedy_choice(variants["whole"].problem)
+        return {} if choice is None else {"whole": Draft("whole", choice)}
+    least_ms = {head: least_milliseconds(variant.problem) for head, variant in variants.items()}
+    found: dict[str, Draft] = {}
+    for head in sorted(HEADS, key=lambda head: least_ms[head] + variants[head].head_ms):
+        if any(_cannot_beat(head, least_ms[head], draft, variants) for draft in found.values()):
+            break
+        choice = greedy_choice(variants[head].problem)
         if choice is not None:
-            found.insert(0, Draft(head, choice))
+            found[head] = Draft(head, choice)
     return found
 
 
-def _cannot_beat(whole: Variant, chunked: Variant, choice: Choice) -> bool:
-    least_ms = least_milliseconds(whole.problem)
-    faster_layers = chunked.problem.milliseconds(choice) < least_ms
-    return faster_layers and chunked.milliseconds(choice) < least_ms + whole.head_ms
+def _cannot_beat(head: str, least_ms: float, other: Draft, variants: Mapping[str, Variant]) -> bool:
+    """Whether the other head's draft stays, whatever this head's turns out to be."""
+    layers_ms = variants[other.head].problem.milliseconds(other.choice)
+    total_ms = variants[other.head].milliseconds(other.choice)
+    least_total_ms = least_ms + variants[head].head_ms
+    if head == "whole":
+        return layers_ms < least_ms and total_ms < least_total_ms
+    return layers_ms <= least_ms or total_ms <= least_total_ms
 
 
 def _is_better(chunked: Draft, whole: Draft, variants: Mapping[str, Variant]) -> bool:

@@ -110,4 +110,4 @@ def test_bench_planner_writes_what_it_prints(tmp_path, capsys):
     assert {"machine", "versions", "command", "date"} <= found.keys()
     assert found["num_instances"] == 30 and found["num_feasibility_disagreements"] == 0
     assert 0 <= found["greedy_gap_mean"] <= found["greedy_gap_worst"] < 0.03
-    assert 0 < found["cached_us_median"] < found["cold_us_median"] and 0 < found["speedup_over_twin"]
+    assert 0 < found["cached_us_median"] < found["cold_us_median"] and found["speedup_over_twin"] > 0

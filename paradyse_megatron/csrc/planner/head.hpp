@@ -1,6 +1,8 @@
 // Which loss head goes with which options of the layers. Twin of planner/head.py, which explains it.
 #pragma once
 
+#include <array>
+
 #include "search.hpp"
 
 namespace paradyse {
@@ -19,7 +21,8 @@ struct Costs {
 struct Draft {
     int head;
     Choice choice;
-    double milliseconds;
+    double layers_ms;     // without the head
+    double milliseconds;  // with it
     int64_t peak;
     bool fits;
 };
@@ -64,9 +67,9 @@ struct Stage {
     }
 
     static Draft weighed(const Problem& problem, const Costs& costs, int head, Choice choice) {
-        const double milliseconds = problem.milliseconds(choice) + costs.heads[head].milliseconds;
+        const double layers_ms = problem.milliseconds(choice);
         const int64_t peak = problem.peak(choice);
-        return {head, std::move(choice), milliseconds, peak, peak <= problem.budget};
+        return {head, std::move(choice), layers_ms, layers_ms + costs.heads[head].milliseconds, peak, peak <= problem.budget};
     }
 
     Choice fastest_choice(const Costs& costs) const {
@@ -83,27 +86,32 @@ struct Stage {
     }
 
     Draft best_of_two(const Costs& costs, const Problem& whole, const Problem& chunked) const {
-        std::optional<Choice> of_chunked = greedy(chunked);
-        if (of_chunked && cannot_beat(costs, whole, chunked, *of_chunked))
-            return weighed(chunked, costs, 1, *std::move(of_chunked));
-        std::optional<Choice> of_whole = greedy(whole);
-        if (!of_whole && !of_chunked) {
-            Draft lean = weighed(whole, costs, 0, least_memory(whole));
-            Draft leaner = weighed(chunked, costs, 1, least_memory(chunked));
-            return leaner.peak < lean.peak ? leaner : lean;
+        const std::array<const Problem*, 2> problems{&whole, &chunked};
+        const std::array<double, 2> least_ms{least_milliseconds(whole), least_milliseconds(chunked)};
+        const bool chunked_first =
+            least_ms[1] + costs.heads[1].milliseconds < least_ms[0] + costs.heads[0].milliseconds;
+        std::array<std::optional<Draft>, 2> found;
+        for (const int head : {chunked_first ? 1 : 0, chunked_first ? 0 : 1}) {
+            if (found[1 - head] && cannot_beat(costs, head, least_ms[head], *found[1 - head])) return *found[1 - head];
+            std::optional<Choice> choice = greedy(*problems[head]);
+            if (choice) found[head] = weighed(*problems[head], costs, head, *std::move(choice));
         }
-        if (!of_whole) return weighed(chunked, costs, 1, *std::move(of_chunked));
-        Draft best = weighed(whole, costs, 0, *std::move(of_whole));
-        if (!of_chunked) return best;
-        const bool faster_layers = chunked.milliseconds(*of_chunked) < whole.milliseconds(best.choice);
-        Draft other = weighed(chunked, costs, 1, *std::move(of_chunked));
-        return faster_layers && other.milliseconds < best.milliseconds ? other : best;
+        if (found[0] && found[1]) return is_better(*found[1], *found[0]) ? *found[1] : *found[0];
+        if (found[0] || found[1]) return found[0] ? *found[0] : *found[1];
+        Draft lean = weighed(whole, costs, 0, least_memory(whole));
+        Draft leaner = weighed(chunked, costs, 1, least_memory(chunked));
+        return leaner.peak < lean.peak ? leaner : lean;
     }
 
-    static bool cannot_beat(const Costs& costs, const Problem& whole, const Problem& chunked, const Choice& choice) {
-        const double least_ms = least_milliseconds(whole), layers_ms = chunked.milliseconds(choice);
-        return layers_ms < least_ms &&
-               layers_ms + costs.heads[1].milliseconds < least_ms + costs.heads[0].milliseconds;
+    // Whether the other head's draft stays, whatever this head's turns out to be.
+    static bool cannot_beat(const Costs& costs, int head, double least_ms, const Draft& other) {
+        const double least_total = least_ms + costs.heads[head].milliseconds;
+        if (head == 0) return other.layers_ms < least_ms && other.milliseconds < least_total;
+        return other.layers_ms <= least_ms || other.milliseconds <= least_total;
+    }
+
+    static bool is_better(const Draft& chunked, const Draft& whole) {
+        return chunked.layers_ms < whole.layers_ms && chunked.milliseconds < whole.milliseconds;
     }
 };
 

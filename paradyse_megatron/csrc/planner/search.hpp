@@ -34,7 +34,7 @@ struct Suffix {
 
 class Beam {
    public:
-    explicit Beam(const Problem& problem) : problem_(problem), bounds_(problem), levels_(problem.num_layers() + 1) {}
+    explicit Beam(const Problem& problem) : problem_(problem), bounds_(problem), first_(problem.num_layers() + 1) {}
 
     Choice widen(Choice best) {
         best_ = std::move(best);
@@ -51,12 +51,14 @@ class Beam {
     bool pass(size_t width) {
         const std::vector<std::vector<int>> usable = usable_options();
         const int num_layers = problem_.num_layers();
-        levels_[num_layers] = {Suffix{0.0, 0.0, problem_.head, 0, -1, -1}};
+        kept_ = {Suffix{0.0, 0.0, problem_.head, 0, -1, -1}};
+        first_[num_layers] = 0;
         bool was_cut = false;
         for (int layer = num_layers - 1; layer >= 0; --layer) {
             extend(layer, usable[problem_.layers[layer]]);
-            was_cut |= keep(width, levels_[layer]);
-            if (levels_[layer].empty()) return was_cut;
+            first_[layer] = kept_.size();
+            was_cut |= keep(width, first_[layer]);
+            if (kept_.size() == first_[layer]) return was_cut;
         }
         trace_back();
         return was_cut;
@@ -81,11 +83,12 @@ class Beam {
     void extend(int layer, const std::vector<int>& usable) {
         const int64_t m = problem_.in_flight, budget = problem_.budget;
         const int64_t least = m * bounds_.least[layer], spare = budget - m * bounds_.most[layer];
-        const std::vector<Suffix>& shorter = levels_[layer + 1];
+        const Suffix* const shorter = &kept_[first_[layer + 1]];
+        const int num_shorter = static_cast<int>(kept_.size() - first_[layer + 1]);
         const Options& options = problem_.options(layer);
-        work_ += static_cast<int64_t>(shorter.size() * usable.size());
+        work_ += static_cast<int64_t>(num_shorter * usable.size());
         candidates_.clear();
-        for (int parent = 0; parent < static_cast<int>(shorter.size()); ++parent) {
+        for (int parent = 0; parent < num_shorter; ++parent) {
             const Suffix& suffix = shorter[parent];
             const int64_t others = (m - 1) * suffix.saved;
             for (int option : usable) {
@@ -102,19 +105,19 @@ class Beam {
     }
 
     // Of the candidates the `width` with the lowest bounds that no other beats; returns whether there were more.
-    bool keep(size_t width, std::vector<Suffix>& kept) {
-        kept.clear();
+    bool keep(size_t width, size_t first_kept) {
         if (width == 1 && !candidates_.empty()) {
-            kept.push_back(*std::min_element(candidates_.begin(), candidates_.end()));
+            kept_.push_back(*std::min_element(candidates_.begin(), candidates_.end()));
             return candidates_.size() > 1;
         }
         const auto later = [](const Suffix& a, const Suffix& b) { return b < a; };
         std::make_heap(candidates_.begin(), candidates_.end(), later);
         while (!candidates_.empty()) {
             const Suffix first = candidates_.front();
-            const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const Suffix& k) { return k.beats(first); });
-            if (!beaten && kept.size() == width) return true;
-            if (!beaten) kept.push_back(first);
+            const bool beaten =
+                std::any_of(kept_.begin() + first_kept, kept_.end(), [&](const Suffix& k) { return k.beats(first); });
+            if (!beaten && kept_.size() == first_kept + width) return true;
+            if (!beaten) kept_.push_back(first);
             std::pop_heap(candidates_.begin(), candidates_.end(), later);
             candidates_.pop_back();
         }
@@ -122,19 +125,20 @@ class Beam {
     }
 
     void trace_back() {
-        const Suffix* fastest = &levels_[0][0];
-        for (const Suffix& suffix : levels_[0])
-            if (suffix.milliseconds < fastest->milliseconds) fastest = &suffix;
+        const Suffix* fastest = &kept_[first_[0]];
+        for (size_t index = first_[0]; index < kept_.size(); ++index)
+            if (kept_[index].milliseconds < fastest->milliseconds) fastest = &kept_[index];
         best_ms_ = fastest->milliseconds;
         for (int layer = 0; layer < problem_.num_layers(); ++layer) {
             best_[layer] = fastest->option;
-            fastest = &levels_[layer + 1][fastest->parent];
+            fastest = &kept_[first_[layer + 1] + fastest->parent];
         }
     }
 
     const Problem& problem_;
     Bounds bounds_;
-    std::vector<std::vector<Suffix>> levels_;
+    std::vector<Suffix> kept_;   // level after level, from behind the last layer to the first
+    std::vector<size_t> first_;  // [layer]: where the suffixes that begin with it begin
     std::vector<Suffix> candidates_;
     Choice best_;
     double best_ms_ = 0.0;
