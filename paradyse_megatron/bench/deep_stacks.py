@@ -11,8 +11,8 @@ from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel, OptionCosts
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.planner import feasible, native
 from paradyse_megatron.planner.backend import make_stage
-from paradyse_megatron.planner.feasible import least_memory_choice
 from paradyse_megatron.planner.head import Variant
 from paradyse_megatron.planner.option import IMPLEMENTED, NAMES, Option
 from paradyse_megatron.planner.planner import Planner
@@ -75,7 +75,8 @@ def random_deep_stack(chooser: random.Random, num_kinds: int) -> DeepStack:
     costs = sources.at(tokens)
     head_bytes = min(head.saved_bytes for head in costs.heads.values())
     problem = Problem(costs.kinds, layers, 0, head_bytes, num_in_flight)
-    least = problem.peak_bytes(least_memory_choice(problem))
+    leanest = feasible.least_memory_choice if native.missing else native.least_memory_choice
+    least = problem.peak_bytes(leanest(problem))
     most = problem.peak_bytes(Variant(problem, 0.0).fastest_choice())
     return DeepStack(sources, least + int(chooser.uniform(0.05, 0.95) * (most - least)), num_in_flight, tokens)
 
