@@ -12,7 +12,7 @@ from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel, OptionCosts
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner import feasible, native
-from paradyse_megatron.planner.backend import make_stage
+from paradyse_megatron.planner.backends import make_stage
 from paradyse_megatron.planner.head import Variant
 from paradyse_megatron.planner.option import IMPLEMENTED, NAMES, Option
 from paradyse_megatron.planner.planner import Planner

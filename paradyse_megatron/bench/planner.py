@@ -12,7 +12,7 @@ from typing import Any
 from paradyse_megatron.bench.deep_stacks import DeepStack, random_deep_stack
 from paradyse_megatron.bench.problems import random_problems
 from paradyse_megatron.planner import exact, native, search
-from paradyse_megatron.planner.backend import BACKENDS, backend
+from paradyse_megatron.planner.backends import BACKENDS, backend
 from paradyse_megatron.planner.planner import Planner
 
 EXAMPLE = "paradyse bench planner --out configs/results/planner.json"

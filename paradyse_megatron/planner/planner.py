@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import SupportsIndex
 
 from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple, positive_whole
-from paradyse_megatron.planner.backend import backend, make_stage
+from paradyse_megatron.planner.backends import backend, make_stage
 from paradyse_megatron.planner.cost import CostSource
 from paradyse_megatron.planner.plan import HEADS, Plan
 from paradyse_megatron.planner.sources import find_sources

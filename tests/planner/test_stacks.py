@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from paradyse_megatron import planner
 from paradyse_megatron.bench.deep_stacks import random_deep_stack
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.shape import ModelShape
-from paradyse_megatron.planner import backend as backend_module
+from paradyse_megatron.planner import backends as backend_module
 from paradyse_megatron.planner import native
-from paradyse_megatron.planner.backend import make_stage
+from paradyse_megatron.planner.backends import make_stage
 from paradyse_megatron.planner.cost import Cost, HeadCost
 from paradyse_megatron.planner.planner import Planner, backend
 from paradyse_megatron.planner.sources import find_sources
@@ -169,5 +170,5 @@ def test_with_the_extension_it_serves_and_one_line_says_so(caplog):
     with caplog.at_level(logging.INFO, logger=backend_module.__name__):
         assert type(stack_planner()._stage) is native.NativeStage
         stack_planner()
-    assert backend() == "cpp"
+    assert backend() == planner.backend() == "cpp"
     assert [record.getMessage() for record in caplog.records] == ["The planner searches in C++."]
