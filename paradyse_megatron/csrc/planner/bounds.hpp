@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 #include "feasible.hpp"
 #include "problem.hpp"
@@ -74,6 +75,9 @@ struct Bounds {
         std::vector<Prices> least_priced;
         for (const Options& options : problem.kinds) least_priced.push_back(price(options, problem.in_flight));
         const int64_t budget = problem.budget - (problem.in_flight - 1) * least_saved_total(problem);
+        std::vector<std::pair<int64_t, int64_t>> extremes;
+        for (const Options& options : problem.kinds) extremes.push_back(most_and_calmest(options));
+        priced.reserve(problem.layers.size() + 1);
         priced.push_back(Prices{});
         least.push_back(0);
         most.push_back(0);
@@ -81,7 +85,7 @@ struct Bounds {
             Prices sum = priced.back();
             for (int i = 0; i < kNumPrices; ++i) sum[i] += least_priced[kind][i];
             priced.push_back(sum);
-            count(problem.kinds[kind], budget);
+            count(problem.kinds[kind], budget, extremes[kind]);
         }
     }
 
@@ -112,23 +116,33 @@ struct Bounds {
         return least_priced;
     }
 
-    void count(const Options& options, int64_t budget) {
-        int64_t fewest = std::numeric_limits<int64_t>::max(), largest = 0, calmest = fewest;
+    // The most that an option saves, and the least workspace that one needs.
+    static std::pair<int64_t, int64_t> most_and_calmest(const Options& options) {
+        int64_t largest = 0, calmest = std::numeric_limits<int64_t>::max();
         for (const Cost& cost : options) {
-            if (least.back() + cost.saved + cost.workspace <= budget) fewest = std::min(fewest, cost.saved);
             largest = std::max(largest, cost.saved);
             calmest = std::min(calmest, cost.workspace);
         }
+        return {largest, calmest};
+    }
+
+    void count(const Options& options, int64_t budget, const std::pair<int64_t, int64_t>& extremes) {
+        int64_t fewest = std::numeric_limits<int64_t>::max();
+        for (const Cost& cost : options)
+            if (least.back() + cost.saved + cost.workspace <= budget) fewest = std::min(fewest, cost.saved);
         least.push_back(least.back() + fewest);
-        most.push_back(std::min(most.back() + largest, budget - calmest));
+        most.push_back(std::min(most.back() + extremes.first, budget - extremes.second));
     }
 };
 
-// What no choice that fits is faster than; of any problem.
-inline double least_milliseconds(Problem problem) {
-    for (Options& options : problem.kinds)
+inline void sort_fastest_first(std::vector<Options>& kinds) {
+    for (Options& options : kinds)
         std::stable_sort(options.begin(), options.end(),
                          [](const Cost& a, const Cost& b) { return a.milliseconds < b.milliseconds; });
+}
+
+// What no choice that fits is faster than; of any problem whose options are sorted, fastest first.
+inline double least_milliseconds(const Problem& problem) {
     const Prices prices = choose_prices(problem);
     const double room = static_cast<double>(problem.budget - problem.head);
     double most_ms = -std::numeric_limits<double>::infinity();

@@ -87,7 +87,13 @@ struct Stage {
 
     Draft best_of_two(const Costs& costs, const Problem& whole, const Problem& chunked) const {
         const std::array<const Problem*, 2> problems{&whole, &chunked};
-        const std::array<double, 2> least_ms{least_milliseconds(whole), least_milliseconds(chunked)};
+        Problem sorted = whole;
+        sort_fastest_first(sorted.kinds);
+        std::array<double, 2> least_ms;
+        for (const int head : {0, 1}) {
+            sorted.head = costs.heads[head].saved;
+            least_ms[head] = least_milliseconds(sorted);
+        }
         const bool chunked_first =
             least_ms[1] + costs.heads[1].milliseconds < least_ms[0] + costs.heads[0].milliseconds;
         std::array<std::optional<Draft>, 2> found;

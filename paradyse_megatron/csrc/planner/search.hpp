@@ -34,7 +34,9 @@ struct Suffix {
 
 class Beam {
    public:
-    explicit Beam(const Problem& problem) : problem_(problem), bounds_(problem), first_(problem.num_layers() + 1) {}
+    explicit Beam(const Problem& problem) : problem_(problem), bounds_(problem), first_(problem.num_layers() + 1) {
+        kept_.reserve(problem.num_layers() + 1);
+    }
 
     Choice widen(Choice best) {
         best_ = std::move(best);
