@@ -7,9 +7,11 @@ import random
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.cluster import Cluster, Link
+from paradyse_megatron.costmodel.costs import OptionCosts
+from paradyse_megatron.costmodel.curve import Curve
 from paradyse_megatron.costmodel.first_principles import estimate
-from paradyse_megatron.costmodel.model import CostModel, OptionCosts
+from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner import feasible, native
 from paradyse_megatron.planner.backends import make_stage
@@ -21,11 +23,15 @@ from paradyse_megatron.planner.sources import Sources
 from paradyse_megatron.planner.stage import Stage
 
 NUM_LAYERS, NUM_OPTIONS = 96, 40
+KIND = "dense"
 SHAPE = ModelShape(
     4096, 32, 32, 14336, 128256, num_query_groups=8, gated_mlp=True, add_bias=False, rms_norm=True, rotary=True,
     dtype="bf16",
 )  # fmt: skip
-CLUSTER = Cluster({"bf16": 9.89e14}, 0.6, 80 * 2**30, 3.35e12, 3.6e11, 15, 300, 0.8, attention_materialised=False)
+CLUSTER = Cluster(
+    {"bf16": 9.89e14}, 0.6, 80 * 2**30, 3.35e12, 8, Link(3.6e11, 15), Link(4e10, 25), 300, 0.8,
+    attention_materialised=False,
+)  # fmt: skip
 SELECTIVE = (1.08, 0.8, 1.1)
 """Milliseconds, saved and workspace bytes of recomputing the attention core, over those of recomputing nothing."""
 
@@ -100,13 +106,15 @@ def _random_costs(chooser: random.Random) -> CostModel:
     costs = {}
     for option in _options():
         is_selective = option.recompute == "selective"
-        found = _costs().costs[str(replace(option, recompute="none")) if is_selective else str(option)]
+        found = _costs().costs[KIND][str(replace(option, recompute="none")) if is_selective else str(option)]
+        curves = (found.milliseconds, found.saved_bytes, found.workspace_bytes)
         of_recompute = SELECTIVE if is_selective else (1.0, 1.0, 1.0)
-        factors = [
-            scale * of_option * chooser.uniform(0.8, 1.25)
-            for scale, of_option in zip((of_time, of_bytes, of_bytes), of_recompute, strict=True)
-        ]
-        costs[str(option)] = OptionCosts(
-            found.milliseconds * factors[0], found.saved_bytes * factors[1], found.workspace_bytes * factors[2]
-        )
-    return replace(_costs(), costs=costs)
+        scales = zip((of_time, of_bytes, of_bytes), of_recompute, strict=True)
+        factors = [scale * of_option * chooser.uniform(0.8, 1.25) for scale, of_option in scales]
+        milliseconds, saved, workspace = map(_scaled, curves, factors)
+        costs[str(option)] = OptionCosts(milliseconds, saved, workspace)
+    return replace(_costs(), costs={KIND: costs})
+
+
+def _scaled(curve: Curve, factor: float) -> Curve:
+    return Curve((curve.terms[0] * factor,))

@@ -30,8 +30,8 @@ class Planner:
     time than the best.
 
     Args:
-        cost_model: costs of a layer by option and length (`costmodel.model.CostModel`); or one for each kind of layer,
-            by its name. Options that a kind has no costs of are not for its layers.
+        cost_model: costs of a layer by option and length (`costmodel.model.CostModel`), also with several kinds of
+            layers; or one for each kind, by its name. Options that a kind has no costs of are not for its layers.
         num_layers: layers on this rank.
         memory_budget_bytes: bound on a rank's peak of `static_bytes` and activations.
         options: texts of the options that may be used; None means all that the cost model knows.

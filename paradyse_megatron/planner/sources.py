@@ -110,7 +110,7 @@ def find_sources(
 
 def _model_of_kind(name: str, cost_model: CostSource | Mapping[str, CostSource]) -> CostSource:
     if not isinstance(cost_model, Mapping):
-        return cost_model
+        return cost_model.of_kind(name) if name in getattr(cost_model, "kinds", ()) else cost_model  # type: ignore[attr-defined]
     if name not in cost_model:
         known = ", ".join(cost_model) or "none"
         raise ValueError(f"There are no costs of layers of the kind {name!r}; there are of {known}.")
