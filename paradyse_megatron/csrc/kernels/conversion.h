@@ -1,0 +1,84 @@
+// The index arithmetic of layout conversions, for host C++ and for CUDA (NVRTC): one end of a conversion as a few
+// affine sections. No standard library, 64-bit everywhere; the twin of layouts/section.py, which makes the tables.
+//
+// An end maps a rank's own tensors ("local") to the one buffer that travels ("wire") and back. A section is a rectangle
+// of rows (peer, copy, token, batch) of pieces (group, head) of `width` elements that lie together on both sides.
+// All offsets count elements. Extents and strides are in the table, so one kernel serves every length.
+//
+// To the wire, every row is copied. From the wire, a section whose copies share one local place (extent > 1, local
+// stride 0) is summed over them: ascending, in accumulator precision, rounded once.
+#ifndef PARADYSE_CONVERSION_H
+#define PARADYSE_CONVERSION_H
+
+#ifdef __CUDACC__
+#define PARADYSE_INLINE __host__ __device__ __forceinline__
+#else
+#define PARADYSE_INLINE inline
+#endif
+
+namespace paradyse {
+
+using Int = long long;
+
+enum Axis { PEER, COPY, TOKEN, BATCH, GROUP, HEAD, NUM_AXES };
+
+// Nothing but 64-bit integers: a table of them is an array of int64, in this order.
+struct Section {
+    Int tensor;  // which of the end's tensors
+    Int width;
+    Int local_start, wire_start;
+    Int extent[NUM_AXES], local_stride[NUM_AXES], wire_stride[NUM_AXES];
+};
+
+struct Place {
+    Int local, wire;
+};
+
+// Whether coming from the wire copies are to be added up.
+PARADYSE_INLINE bool sums_copies(const Section &section) {
+    return section.extent[COPY] > 1 && section.local_stride[COPY] == 0;
+}
+
+// Copies that are rows of their own: one when they are summed.
+PARADYSE_INLINE Int copy_rows(const Section &section, bool to_wire) {
+    return !to_wire && sums_copies(section) ? 1 : section.extent[COPY];
+}
+
+PARADYSE_INLINE Int num_rows(const Section &section, bool to_wire) {
+    return section.extent[PEER] * copy_rows(section, to_wire) * section.extent[TOKEN] * section.extent[BATCH];
+}
+
+// Pieces of a row.
+PARADYSE_INLINE Int num_pieces(const Section &section) { return section.extent[GROUP] * section.extent[HEAD]; }
+
+// Where a row begins; batch runs fastest, then token, copy, peer.
+PARADYSE_INLINE Place row_place(const Section &section, Int row, bool to_wire) {
+    const Int batch = row % section.extent[BATCH];
+    row /= section.extent[BATCH];
+    const Int token = row % section.extent[TOKEN];
+    row /= section.extent[TOKEN];
+    const Int copies = copy_rows(section, to_wire), copy = row % copies, peer = row / copies;
+    return {section.local_start + peer * section.local_stride[PEER] + copy * section.local_stride[COPY] +
+                token * section.local_stride[TOKEN] + batch * section.local_stride[BATCH],
+            section.wire_start + peer * section.wire_stride[PEER] + copy * section.wire_stride[COPY] +
+                token * section.wire_stride[TOKEN] + batch * section.wire_stride[BATCH]};
+}
+
+// Where a piece of the row that begins at `row` begins; head runs fastest.
+PARADYSE_INLINE Place piece_place(const Section &section, Place row, Int piece) {
+    const Int head = piece % section.extent[HEAD], group = piece / section.extent[HEAD];
+    return {row.local + group * section.local_stride[GROUP] + head * section.local_stride[HEAD],
+            row.wire + group * section.wire_stride[GROUP] + head * section.wire_stride[HEAD]};
+}
+
+// Which of the tokens of all peers a row is of, peer after peer. Where every peer sends as many and peers are in
+// token order this is the place in the head-sharded tensors, so rotary embedding can look up its position by it.
+PARADYSE_INLINE Int row_token(const Section &section, Int row, bool to_wire) {
+    const Int per_copy = section.extent[TOKEN] * section.extent[BATCH];
+    const Int peer = row / (per_copy * copy_rows(section, to_wire));
+    return peer * section.extent[TOKEN] + row / section.extent[BATCH] % section.extent[TOKEN];
+}
+
+}  // namespace paradyse
+
+#endif
