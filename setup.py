@@ -1,43 +1,50 @@
 """Only what `pyproject.toml` cannot say.
 
 The folder `configs` (descriptions, cost models) is installed inside the package, as `paradyse_megatron/configs`. And
-the planner's C++ extension must never make an installation fail.
+the C++ extensions must never make an installation fail.
 
-Without its sources, pybind11 or a working compiler the package installs all the same and uses the Python twin.
+Without their sources, pybind11 or a working compiler the package installs all the same and uses the Python twins.
 """
 
+import sys
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 
-CSRC = Path("paradyse_megatron/csrc/planner")
-FLAGS = ["-O3", "-ffp-contract=off"]
-"""Without fused multiply-adds the doubles are those of the Python twin, to the last bit."""
+CSRC = Path("paradyse_megatron/csrc")
 
 
-def planner_extension() -> list[Extension]:
-    sources = sorted(str(path) for path in CSRC.glob("*.cpp"))
+def extension(module: str, folder: str, flags: tuple[str, ...] = ()) -> list[Extension]:
+    sources = sorted(str(path) for path in (CSRC / folder).glob("*.cpp"))
     if not sources:
         return []
     try:
         from pybind11.setup_helpers import Pybind11Extension
     except ImportError:
         return []
-    headers = sorted(str(path) for path in CSRC.glob("*.h*"))
+    headers = sorted(str(path) for path in (CSRC / folder).glob("*.h*"))
     return [
         Pybind11Extension(
-            "paradyse_megatron.planner._native",
+            module,
             sources,
             depends=headers,
             cxx_std=17,
-            extra_compile_args=FLAGS,
             optional=True,
+            extra_compile_args=list(flags),
+            extra_link_args=list(flags),
         )
     ]
 
 
+TWINNED = ("-O3", "-ffp-contract=off")
+"""Without fused multiply-adds the doubles are those of the Python twin, to the last bit."""
+THREADS = ("-fopenmp",) if sys.platform == "linux" else ()
+
 setup(
-    ext_modules=planner_extension(),
+    ext_modules=[
+        *extension("paradyse_megatron.planner._native", "planner", TWINNED),
+        *extension("paradyse_megatron.comm._host", "kernels", ("-O3", *THREADS)),
+    ],
     packages=[*find_packages(include=["paradyse_megatron*"]), "paradyse_megatron.configs"],
     package_dir={"paradyse_megatron.configs": "configs"},
     package_data={

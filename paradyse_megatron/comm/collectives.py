@@ -1,14 +1,7 @@
-"""Collectives over one process group, as differentiable functions of tensors.
-
-Process groups are arguments. A group of one rank sends nothing. Every function copes with
-non-contiguous inputs and with expanded gradients (`loss = out.sum()` hands those back).
-"""
+"""Collectives over one process group; process groups are arguments. Inputs need not be contiguous."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -18,21 +11,25 @@ Group = dist.ProcessGroup
 
 
 def all_to_all_rows(
-    rows: Tensor, group: Peers, send_rows: list[int] | None = None, receive_rows: list[int] | None = None
+    rows: Tensor,
+    group: Peers,
+    send_rows: list[int] | None = None,
+    receive_rows: list[int] | None = None,
+    into: Tensor | None = None,
 ) -> Tensor:
     """Exchange rows of dimension 0 among the ranks of `group`; not differentiable.
 
     `send_rows[i]` rows go to rank i and `receive_rows[i]` come from it; without them dimension 0 is cut
-    evenly. Returns the received rows in ascending order of their source.
+    evenly. Returns the received rows in ascending order of their source, in `into` if that is given.
     """
     rows = rows.contiguous()
     if isinstance(group, Subgroup):
         even = [rows.shape[0] // group.size()] * group.size()
         return all_to_all_rows(
-            rows, group.parent, group.in_parent(send_rows or even), group.in_parent(receive_rows or even)
+            rows, group.parent, group.in_parent(send_rows or even), group.in_parent(receive_rows or even), into
         )
     num_received = rows.shape[0] if receive_rows is None else sum(receive_rows)
-    received = rows.new_empty((num_received, *rows.shape[1:]))
+    received = rows.new_empty((num_received, *rows.shape[1:])) if into is None else into
     dist.all_to_all_single(received, rows, receive_rows, send_rows, group=group)
     return received
 
@@ -64,54 +61,3 @@ def start_reduce(tensor: Tensor, owner: int, group: Group) -> dist.Work:
 def _begun(work: dist.Work | None) -> dist.Work:
     assert work is not None, "this process is not in the group"
     return work
-
-
-class _TokensToHeads(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, local: Tensor, group: Peers) -> Tensor:
-        ctx.group = group
-        return _tokens_to_heads(local, group)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _heads_to_tokens(grad, ctx.group), None
-
-
-class _HeadsToTokens(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, whole: Tensor, group: Peers) -> Tensor:
-        ctx.group = group
-        return _heads_to_tokens(whole, group)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _tokens_to_heads(grad, ctx.group), None
-
-
-def tokens_to_heads(local: Tensor, group: Peers) -> Tensor:
-    """[s/P, b, n] (own tokens, all columns) to [s, b, n/P] (all tokens, own columns).
-
-    Columns are cut into P contiguous parts, part r for rank r. One all-to-all, forward and backward.
-    """
-    return local if group.size() == 1 else _TokensToHeads.apply(local, group)
-
-
-def heads_to_tokens(whole: Tensor, group: Peers) -> Tensor:
-    """The way back: [s, b, n/P] to [s/P, b, n]. One all-to-all, forward and backward."""
-    return whole if group.size() == 1 else _HeadsToTokens.apply(whole, group)
-
-
-def _tokens_to_heads(local: Tensor, group: Peers) -> Tensor:
-    num_ranks = group.size()
-    num_tokens, batch, width = local.shape
-    by_owner = local.reshape(num_tokens, batch, num_ranks, width // num_ranks).permute(2, 0, 1, 3)
-    received = all_to_all_rows(by_owner, group)  # [P, s/P, b, n/P], the ranks in token order
-    return received.view(num_ranks * num_tokens, batch, width // num_ranks)
-
-
-def _heads_to_tokens(whole: Tensor, group: Peers) -> Tensor:
-    num_ranks = group.size()
-    num_tokens, batch, width = whole.shape
-    by_owner = whole.reshape(num_ranks, num_tokens // num_ranks, batch, width)
-    received = all_to_all_rows(by_owner, group)  # [P, s/P, b, n/P], the ranks in column order
-    return received.permute(1, 2, 0, 3).reshape(num_tokens // num_ranks, batch, num_ranks * width)

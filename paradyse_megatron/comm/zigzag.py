@@ -1,29 +1,29 @@
-"""Contiguous to zigzag token order and back: one uneven all-to-all, whose integers `layouts.zigzag` works out."""
+"""Contiguous to zigzag token order and back: one uneven all-to-all, planned by `layouts.token_layouts`."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from paradyse_megatron.comm.collectives import Group, all_to_all_rows
+from paradyse_megatron.comm.collectives import Group
+from paradyse_megatron.comm.conversion import convert
 from paradyse_megatron.comm.subgroups import Peers
-from paradyse_megatron.layouts.zigzag import ZigzagExchange, to_zigzag_exchange, zigzag_positions
+from paradyse_megatron.layouts.conversion import contiguous_to_zigzag
+from paradyse_megatron.layouts.zigzag import zigzag_positions
 
 
 def to_zigzag(local: Tensor, group: Group, subgroup_size: int = 1) -> Tensor:
     """[s/P, ...] in contiguous order to [s/P, ...] in zigzag order (over sub-groups); differentiable."""
     if subgroup_size == group.size():
         return local
-    return _Reorder.apply(local, group, to_zigzag_exchange(group.rank(), group.size(), subgroup_size))
+    return _reordered(local, group, subgroup_size, back=False)
 
 
 def to_contiguous(local: Tensor, group: Group, subgroup_size: int = 1) -> Tensor:
     """The inverse of `to_zigzag`; differentiable."""
     if subgroup_size == group.size():
         return local
-    return _Reorder.apply(local, group, to_zigzag_exchange(group.rank(), group.size(), subgroup_size).inverse())
+    return _reordered(local, group, subgroup_size, back=True)
 
 
 def local_zigzag_positions(num_tokens: int, group: Peers) -> slice | Tensor:
@@ -33,29 +33,7 @@ def local_zigzag_positions(num_tokens: int, group: Peers) -> slice | Tensor:
     return torch.from_numpy(zigzag_positions(group.rank(), group.size(), num_tokens * group.size()))
 
 
-class _Reorder(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, local: Tensor, group: Group, exchange: ZigzagExchange) -> Tensor:
-        ctx.group, ctx.exchange = group, exchange
-        return _exchange_chunks(local, group, exchange)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _exchange_chunks(grad, ctx.group, ctx.exchange.inverse()), None, None
-
-
-def _exchange_chunks(local: Tensor, group: Group, exchange: ZigzagExchange) -> Tensor:
-    chunk_length = local.shape[0] // 2
-    sent = _take_chunks(local, exchange.send_order)
-    received = all_to_all_rows(
-        sent,
-        group,
-        send_rows=[chunk_length * count for count in exchange.send_chunks_per_rank],
-        receive_rows=[chunk_length * count for count in exchange.recv_chunks_per_rank],
-    )
-    return _take_chunks(received, exchange.receive_order)
-
-
-def _take_chunks(rows: Tensor, order: tuple[int, int]) -> Tensor:
-    """The two halves of dimension 0 in the given order."""
-    return rows if order == (0, 1) else torch.cat([rows.chunk(2)[place] for place in order])
+def _reordered(local: Tensor, group: Group, subgroup_size: int, back: bool) -> Tensor:
+    chunks = local.reshape(2, -1)
+    conversion = contiguous_to_zigzag(group.size(), subgroup_size, chunks.shape[1])
+    return convert(conversion.inverse if back else conversion, group, chunks)[0].view(local.shape)

@@ -19,6 +19,10 @@ from paradyse_megatron.layouts.token_layouts import Chunks
 class Layout(Holding, Protocol):
     """One end of a conversion; hashable."""
 
+    def __hash__(self) -> int:
+        """Equal layouts have one table of sections."""
+        ...
+
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of the tensors that a rank holds."""

@@ -96,7 +96,8 @@ class TokensQkv(_Qkv):
         group = (sizes.heads_per_group + 2) * head
         peers, copies = dealing.num_ranks // dealing.num_copies, dealing.num_copies
         extents = Axes(peers, copies, sizes.num_tokens, sizes.batch, dealing.own_groups, 1)
-        local = Axes(dealing.own_groups * group, own_queries, *strides[0][:2], group, head)
+        token, batch = strides[0][:2]
+        local = Axes(dealing.own_groups * group, own_queries, token, batch, group, head)
         if copies == 1:
             return (Section(0, group, extents, local, wire).merged(),)
         queries = Section(0, own_queries, extents, local, wire)
@@ -199,8 +200,8 @@ class TokensContext(_Context):
 
     def sections(self, rank: int, strides: tuple[Strides, ...]) -> tuple[Section, ...]:
         """A range of columns for each rank."""
-        sizes, head = self.sizes, self.sizes.head_dim
-        return self._section(Axes(sizes.dealing.own_heads * head, 0, *strides[0][:2], 0, head))
+        head, (token, batch) = self.sizes.head_dim, strides[0][:2]
+        return self._section(Axes(self.sizes.dealing.own_heads * head, 0, token, batch, 0, head))
 
     def held(self, rank: int) -> list[Integers]:
         """All query heads."""

@@ -41,13 +41,17 @@ class Chunks:
         """Elements of an atom, a chunk."""
         return self.block_elements
 
+    def order(self, rank: int) -> tuple[int, int]:
+        """Which of the two chunks travels first, and which second."""
+        return self._leaving(rank).send_order
+
     def blocks_per_peer(self, rank: int) -> tuple[int, ...]:
         """Chunks that go to each rank."""
         return self._leaving(rank).send_chunks_per_rank
 
     def sections(self, rank: int, strides: tuple[Strides, ...]) -> tuple[Section, ...]:
         """Both chunks, in the order in which they travel."""
-        first, second = self._leaving(rank).send_order
+        first, second = self.order(rank)
         chunk = strides[0][0]
         # The strides of the other axes are those of one place.
         extents, wire = Axes(1, 1, 1, 1, 2, 1), Axes(0, 0, 0, 0, self.block_elements, 0)
@@ -56,7 +60,7 @@ class Chunks:
 
     def is_view(self, rank: int) -> bool:
         """Whether they travel in the order in which they lie."""
-        return self._leaving(rank).send_order == (0, 1)
+        return self.order(rank) == (0, 1)
 
     def held(self, rank: int) -> list[Integers]:
         """The numbers of the chunks."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.comm.gathered import GatheredTriple, gather_triple
+from paradyse_megatron.layouts.head_layouts import AttentionSizes
+from paradyse_megatron.layouts.heads import HeadDealing
 
 PrepareHeads = Callable[[Tensor, Tensor, "slice | Tensor"], tuple[Tensor, Tensor]]
 """(query [n, b, heads, d], key, positions of the n tokens) to both with q/k norms and rotary embedding applied."""
@@ -77,18 +79,10 @@ class Geometry:
         query, key, value = by_group.split([heads_per_group, 1, 1], dim=3)
         return query.flatten(2, 3), key.flatten(2, 3), value.flatten(2, 3)
 
-    def with_copies(self, mixed_qkv: Tensor, copies: int) -> tuple[Geometry, Tensor]:
-        """Key/value heads for ranks of which so many consecutive ones share one, each with its part of the query heads.
-
-        [n, b, (a + 2g) d] to [n, b, (a + 2g copies) d], in the order of a geometry with g * copies key/value heads,
-        which is returned with it; backward sums the gradients of the copies.
-        """
-        if copies == 1:
-            return self, mixed_qkv
-        by_group = mixed_qkv.unflatten(-1, (self.num_groups, -1, self.head_dim))
-        own_queries = by_group[:, :, :, :-2].unflatten(3, (copies, -1))
-        key_value = by_group[:, :, :, -2:].unsqueeze(3).expand(-1, -1, -1, copies, -1, -1)
-        return replace(self, num_groups=copies * self.num_groups), torch.cat((own_queries, key_value), dim=4).flatten(2)
+    def sizes(self, hidden: Tensor, num_ranks: int) -> AttentionSizes:
+        """Of the exchanges of [s/P, b, h] among so many ranks. Raises ValueError if heads cannot be dealt to them."""
+        num_tokens, batch = hidden.shape[:2]
+        return AttentionSizes(HeadDealing(self.num_heads, self.num_groups, num_ranks), self.head_dim, num_tokens, batch)
 
 
 @dataclass(frozen=True)

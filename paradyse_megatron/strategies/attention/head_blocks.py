@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from paradyse_megatron.comm import executors
 from paradyse_megatron.layouts.heads import HeadChunk, HeadDealing
 
 
@@ -48,18 +49,26 @@ class HeadBlocks:
         return whole.unflatten(0, (-1, self.dealing.own_groups, of_group, self.head_dim))
 
     def deal(self, rows: Tensor) -> Tensor:
-        """Rows [n, P * heads * d], rank after rank, to [P, n, heads, d]."""
+        """Rows [n, P * heads * d], rank after rank, as [P, n, heads, d]; a view."""
         return rows.unflatten(1, (self.dealing.num_ranks, -1, self.head_dim)).movedim(1, 0)
+
+    def deal_(self, dealt: Tensor, rows: Tensor) -> None:
+        """Rows [n, P * heads * d], rank after rank, into [P, n, heads, d]."""
+        executors.current().copy_(dealt, self.deal(rows))
 
     def collect(self, dealt: Tensor) -> Tensor:
         """[P, n, heads, d] back to [n, P * heads * d]."""
-        return dealt.movedim(0, 1).flatten(1)
+        by_row = dealt.movedim(0, 1)
+        rows = executors.current().empty(tuple(by_row.shape), dealt)
+        executors.current().copy_(rows, by_row)
+        return rows.flatten(1)
 
     def deal_copies_(self, dealt: Tensor, rows: Tensor) -> None:
         """Keys and values [n, P/copies * heads * d] into [P, n, heads, d], the same for ranks that share them."""
         copies = self.dealing.num_copies
         once = rows.unflatten(1, (self.dealing.num_ranks // copies, -1, self.head_dim)).movedim(1, 0)
-        dealt.unflatten(0, (-1, copies)).copy_(once.unsqueeze(1))
+        place = dealt.unflatten(0, (-1, copies))
+        executors.current().copy_(place, once.unsqueeze(1).expand_as(place))
 
     def sum_copies(self, dealt: Tensor) -> Tensor:
         """Their gradients [P, n, heads, d] back to [n, P/copies * heads * d]."""

@@ -43,18 +43,18 @@ def ring_attention(
     query, key, value = geometry.split(mixed)
     query, key = prepare(query, key, local_zigzag_positions(hidden.shape[0], group))
     context = zigzag_ring(query, key, value, group, geometry.softmax_scale)
-    return to_contiguous(gathered_linear(context, proj_weight), group)
+    return to_contiguous(gathered_linear(context.flatten(2), proj_weight), group)
 
 
 def zigzag_ring(query: Tensor, key: Tensor, value: Tensor, group: Peers, softmax_scale: float) -> Tensor:
     """Causal attention over all ranks' tokens, each rank holding its two zigzag chunks.
 
-    Shapes: query [t, b, a, d], key and value [t, b, g, d], to [t, b, a * d].
+    Shapes: query [t, b, a, d], key and value [t, b, g, d], to [t, b, a, d].
     """
     block = torch.stack((key, value)).permute(0, 2, 3, 1, 4)
     query = query.contiguous()  # it is kept, and a view would keep all of the projection
     output = _ZigzagRing.apply(query.permute(1, 2, 0, 3), block, Ring(group, softmax_scale))
-    return output.permute(2, 0, 1, 3).flatten(2)
+    return output.permute(2, 0, 1, 3)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from paradyse_megatron.comm.collectives import Group, heads_to_tokens, tokens_to_heads
+from paradyse_megatron.comm.collectives import Group
+from paradyse_megatron.comm.conversion import convert
 from paradyse_megatron.comm.gathered import gathered_linear
-from paradyse_megatron.layouts.heads import HeadDealing
+from paradyse_megatron.layouts.conversion import context_to_tokens, qkv_to_heads
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
 from paradyse_megatron.strategies.attention.recompute import run_core
 
@@ -32,22 +33,21 @@ def ulysses_attention(
     Needs g to be a multiple of P or P of g. With `recompute_core` what attention makes of the exchanged q, k, v is
     not kept but computed again in backward; nothing is exchanged again.
     """
-    copies = HeadDealing(geometry.num_heads, geometry.num_groups, group.size()).num_copies
+    sizes = geometry.sizes(hidden, group.size())
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(hidden, qkv_weight, qkv_bias)
-    dealt, mixed = geometry.with_copies(mixed, copies)
 
-    def core(exchanged: Tensor) -> Tensor:
-        query, key, value = dealt.split(exchanged)
+    def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key = prepare(query, key, slice(0, query.shape[0]))
         return _causal_attention(query, key, value, geometry.softmax_scale)
 
-    context = heads_to_tokens(run_core(core, tokens_to_heads(mixed, group), recompute_core), group)
+    attended = run_core(core, convert(qkv_to_heads(sizes), group, mixed), recompute_core)
+    (context,) = convert(context_to_tokens(sizes), group, attended)
     return gathered_linear(context, proj_weight)
 
 
 def _causal_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """[s, b, heads, d] to [s, b, heads * d]."""
+    """[s, b, heads, d] to the same, as it comes out of the library."""
     q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
     output = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
-    return output.permute(2, 0, 1, 3).flatten(2)
+    return output.permute(2, 0, 1, 3)

@@ -145,7 +145,7 @@ class _Walk:
         sizes = (chunk.num_heads, num_keys, num_more)
         sent = self.rows.new_empty(self.call.group.size(), self.rows.shape[0], sum(sizes), blocks.head_dim)
         query, key_value, _ = sent.split(sizes, dim=2)
-        query.copy_(blocks.deal(self._project(blocks.query, chunk)))
+        blocks.deal_(query, self._project(blocks.query, chunk))
         if chunk.brings_keys:
             blocks.deal_copies_(key_value, self._project(blocks.key_value, chunk))
         return sent
@@ -218,7 +218,7 @@ class _Backward(_Walk):
     def begin(self, chunk: HeadChunk) -> Tensor:
         sent = self.projected(chunk, chunk.num_heads)
         context_grad = self.grad_rows @ self.blocks.context(self.proj, chunk).flatten(0, -2).t()
-        sent[:, :, -chunk.num_heads :] = self.blocks.deal(context_grad)
+        self.blocks.deal_(sent[:, :, -chunk.num_heads :], context_grad)
         return sent
 
     def middle(self, chunk: HeadChunk, coming: Exchange) -> Tensor:

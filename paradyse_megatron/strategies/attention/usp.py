@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from paradyse_megatron.comm.collectives import Group, heads_to_tokens, tokens_to_heads
+from paradyse_megatron.comm.collectives import Group
+from paradyse_megatron.comm.conversion import convert
 from paradyse_megatron.comm.gathered import gathered_linear
 from paradyse_megatron.comm.subgroups import Subgroup
 from paradyse_megatron.comm.zigzag import local_zigzag_positions, to_contiguous, to_zigzag
+from paradyse_megatron.layouts.conversion import context_to_tokens, qkv_to_heads
 from paradyse_megatron.layouts.subgroups import ring_of, subgroup_of, ulysses_degree
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
 from paradyse_megatron.strategies.attention.recompute import run_core
@@ -47,11 +49,12 @@ def usp_attention(
     ring = Subgroup(group, ring_of(group.rank(), group.size(), degree))
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(to_zigzag(hidden, group, degree), qkv_weight, qkv_bias)
+    sizes = geometry.sizes(hidden, subgroup.size())
 
-    def core(exchanged: Tensor) -> Tensor:
-        query, key, value = geometry.split(exchanged)
+    def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key = prepare(query, key, local_zigzag_positions(query.shape[0], ring))
         return zigzag_ring(query, key, value, ring, geometry.softmax_scale)
 
-    context = heads_to_tokens(run_core(core, tokens_to_heads(mixed, subgroup), recompute_core), subgroup)
+    attended = run_core(core, convert(qkv_to_heads(sizes), subgroup, mixed), recompute_core)
+    (context,) = convert(context_to_tokens(sizes), subgroup, attended)
     return to_contiguous(gathered_linear(context, proj_weight), group, degree)

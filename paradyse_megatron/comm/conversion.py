@@ -1,0 +1,52 @@
+"""Layout conversions as differentiable functions: pack, one all-to-all, unpack; backward is the inverse conversion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paradyse_megatron.comm import executors
+from paradyse_megatron.comm.collectives import all_to_all_rows
+from paradyse_megatron.comm.subgroups import Peers
+from paradyse_megatron.layouts.conversion import Conversion
+
+
+def convert(conversion: Conversion, peers: Peers, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors of this rank in the source layout to those in the target layout; differentiable.
+
+    One all-to-all among `peers`, forward and backward; none when there is one peer.
+    """
+    return _Convert.apply(conversion, peers, *tensors)
+
+
+class _Convert(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, conversion: Conversion, peers: Peers, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.conversion, ctx.peers = conversion, peers
+        return _convert(conversion, peers, tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *_convert(ctx.conversion.inverse, ctx.peers, grads)
+
+
+def _convert(conversion: Conversion, peers: Peers, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    executor, rank = executors.current(), peers.rank()
+    return executor.unpack(_exchanged(executor, conversion, peers, tensors), conversion.target, rank)
+
+
+def _exchanged(
+    executor: executors.Executor, conversion: Conversion, peers: Peers, tensors: tuple[Tensor, ...]
+) -> Tensor:
+    """What comes; what is sent is let go of before it is unpacked."""
+    rank = peers.rank()
+    sent = executor.pack(tensors, conversion.source, rank)
+    if peers.size() == 1:
+        return sent
+    to_peers, from_peers = conversion.source.blocks_per_peer(rank), conversion.target.blocks_per_peer(rank)
+    received = executor.empty((sum(from_peers), conversion.target.block_elements), sent)
+    if set(to_peers) == set(from_peers) == {1}:
+        return all_to_all_rows(sent, peers, into=received)
+    return all_to_all_rows(sent, peers, list(to_peers), list(from_peers), into=received)

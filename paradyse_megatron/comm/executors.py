@@ -1,0 +1,79 @@
+"""Which executor converts layouts in this process.
+
+What travels is the same byte for byte, so ranks may differ in their choice and need not agree on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from paradyse_megatron.comm import host, permutes
+from paradyse_megatron.layouts.conversion import Layout
+
+logger = logging.getLogger(__name__)
+
+
+class Executor(Protocol):
+    """How one end of a conversion is carried out; `comm.permutes` is the reference."""
+
+    def pack(self, tensors: Sequence[Tensor], layout: Layout, rank: int) -> Tensor:
+        """What the rank holds, as blocks [n, elements] in the order of the ranks that they go to."""
+        ...
+
+    def unpack(self, wire: Tensor, layout: Layout, rank: int) -> tuple[Tensor, ...]:
+        """What came, blocks in the order of the ranks they come from, as the tensors of the rank."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """A fresh tensor that is about to be filled."""
+        ...
+
+    def copy_(self, target: Tensor, source: Tensor) -> None:
+        """Write `source` into `target`, strided tensors of one shape and type."""
+        ...
+
+
+_EXECUTORS: dict[str, Executor] = {"torch": permutes, "host": host}
+_current: Executor | None = None
+
+
+def current() -> Executor:
+    """The executor of this process; without a choice that of `auto`."""
+    if _current is None:
+        choose("auto")
+    assert _current is not None
+    return _current
+
+
+def choose(name: str, on_cpu: bool = True) -> None:
+    """Let `name` convert layouts from now on: torch, host, or auto, which is host where that can be.
+
+    Raises:
+        ValueError: it cannot run here.
+    """
+    global _current
+    if name == "auto":
+        reason = unavailable_reason("host", on_cpu)
+        if reason is not None and on_cpu:
+            logger.info("layout conversions are executed by torch: %s", reason)
+        name = "host" if reason is None else "torch"
+    reason = unavailable_reason(name, on_cpu)
+    if reason is not None:
+        raise ValueError(f"--paradyse-a2a {name} cannot be used: {reason}. Use torch or auto.")
+    _current = _EXECUTORS[name]
+
+
+def unavailable_reason(name: str, on_cpu: bool = True) -> str | None:
+    """Why an executor cannot run here, without the full stop; None if it can."""
+    if name not in _EXECUTORS:
+        return "it is not available in this version"
+    if name == "host":
+        if not on_cpu:
+            return "it converts tensors in host memory, and there is a GPU"
+        found = host.extension()
+        return found if isinstance(found, str) else None
+    return None

@@ -1,0 +1,204 @@
+// The host executor: packs and unpacks layout conversions on CPUs. Raw pointers and integers, no torch headers.
+//
+// Large copies bypass the caches where the processor can (SSE2): what is written is sent away or read much later, and a
+// cached store would first fetch the line it overwrites.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "conversion.h"
+#include "numbers.h"
+
+namespace {
+
+using paradyse::Int;
+using paradyse::Place;
+using paradyse::Section;
+
+constexpr Int kRowsOfTask = 64;                // rows of each section that one thread copies at a time
+constexpr Int kStreamedBytes = 4 << 20;        // more than this is written past the caches
+constexpr Int kThreadedBytes = 1 << 20;        // less than this is copied by one thread
+constexpr std::uintptr_t kHugePage = 2 << 20;  // of Linux on x86-64 and arm64
+
+void copy_cached(char *target, const char *source, Int num_bytes) {
+    std::memcpy(target, source, static_cast<std::size_t>(num_bytes));
+}
+
+#if defined(__SSE2__)
+// `num_bytes` is a multiple of 16 and `target` is aligned to it.
+void copy_streamed(char *target, const char *source, Int num_bytes) {
+    auto *to = reinterpret_cast<__m128i *>(target);
+    const auto *from = reinterpret_cast<const __m128i *>(source);
+    Int left = num_bytes / 16;
+    for (; left >= 4; left -= 4, to += 4, from += 4) {
+        const __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
+        const __m128i c = _mm_loadu_si128(from + 2), d = _mm_loadu_si128(from + 3);
+        _mm_stream_si128(to, a);
+        _mm_stream_si128(to + 1, b);
+        _mm_stream_si128(to + 2, c);
+        _mm_stream_si128(to + 3, d);
+    }
+    for (; left > 0; --left) _mm_stream_si128(to++, _mm_loadu_si128(from++));
+}
+
+bool may_stream(const char *target, Int num_bytes) {
+    return num_bytes >= 64 && num_bytes % 16 == 0 && reinterpret_cast<std::uintptr_t>(target) % 16 == 0;
+}
+#endif
+
+void copy_piece(char *target, const char *source, Int num_bytes, bool streamed) {
+#if defined(__SSE2__)
+    if (streamed && may_stream(target, num_bytes)) return copy_streamed(target, source, num_bytes);
+#endif
+    copy_cached(target, source, num_bytes);
+}
+
+void end_streaming() {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
+// One end of a conversion, ready to be walked through.
+struct End {
+    const Section *sections;
+    Int num_sections;
+    std::vector<char *> tensors;
+    char *wire;
+    Int bytes_per_element;
+    bool to_wire, streamed;
+};
+
+void copy_rows(const End &end, const Section &section, Int first, Int stop) {
+    const Int size = end.bytes_per_element, pieces = num_pieces(section);
+    char *tensor = end.tensors[static_cast<std::size_t>(section.tensor)];
+    for (Int row = first; row < stop; ++row) {
+        const Place start = row_place(section, row, end.to_wire);
+        for (Int piece = 0; piece < pieces; ++piece) {
+            const Place place = pieces == 1 ? start : piece_place(section, start, piece);
+            char *local = tensor + place.local * size, *wire = end.wire + place.wire * size;
+            if (end.to_wire)
+                copy_piece(wire, local, section.width * size, end.streamed);
+            else
+                copy_piece(local, wire, section.width * size, end.streamed);
+        }
+    }
+}
+
+template <class Number>
+void sum_piece(char *local, const char *wire, const Section &section) {
+    using Stored = typename Number::Stored;
+    auto *target = reinterpret_cast<Stored *>(local);
+    const auto *source = reinterpret_cast<const Stored *>(wire);
+    const Int copies = section.extent[paradyse::COPY], stride = section.wire_stride[paradyse::COPY];
+    for (Int element = 0; element < section.width; ++element) {
+        auto sum = Number::widen(source[element]);
+        for (Int copy = 1; copy < copies; ++copy) sum += Number::widen(source[copy * stride + element]);
+        target[element] = Number::round(sum);
+    }
+}
+
+template <class Number>
+void sum_rows(const End &end, const Section &section, Int first, Int stop) {
+    const Int size = end.bytes_per_element;
+    char *tensor = end.tensors[static_cast<std::size_t>(section.tensor)];
+    for (Int row = first; row < stop; ++row) {
+        const Place start = row_place(section, row, end.to_wire);
+        for (Int piece = 0; piece < num_pieces(section); ++piece) {
+            const Place place = piece_place(section, start, piece);
+            sum_piece<Number>(tensor + place.local * size, end.wire + place.wire * size, section);
+        }
+    }
+}
+
+using Rows = void (*)(const End &, const Section &, Int, Int);
+
+Rows summing(std::string_view number) {
+    if (number == "float32") return sum_rows<paradyse::Float32>;
+    if (number == "float64") return sum_rows<paradyse::Float64>;
+    if (number == "bfloat16") return sum_rows<paradyse::BFloat16>;
+    if (number == "float16") return sum_rows<paradyse::Float16>;
+    throw std::invalid_argument("Copies of " + std::string(number) + " cannot be added up.");
+}
+
+// Tasks take a few rows of every section at a time, so that sections that share cache lines meet in the cache.
+void walk(const End &end, Rows sum, int num_threads) {
+    Int num_tasks = 0;
+    for (Int index = 0; index < end.num_sections; ++index) {
+        const Int tasks = (num_rows(end.sections[index], end.to_wire) + kRowsOfTask - 1) / kRowsOfTask;
+        num_tasks = tasks > num_tasks ? tasks : num_tasks;
+    }
+#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
+    {
+#pragma omp for schedule(static)
+        for (Int task = 0; task < num_tasks; ++task) {
+            for (Int index = 0; index < end.num_sections; ++index) {
+                const Section &section = end.sections[index];
+                const Int rows = num_rows(section, end.to_wire), first = task * kRowsOfTask;
+                const Int stop = first + kRowsOfTask < rows ? first + kRowsOfTask : rows;
+                const bool sums = !end.to_wire && sums_copies(section);
+                if (first < stop) (sums ? sum : copy_rows)(end, section, first, stop);
+            }
+        }
+        end_streaming();
+    }
+}
+
+// Moves one end's tensors to or from the wire; all pointers are addresses.
+void move(const pybind11::bytes &table, const std::vector<std::uintptr_t> &tensors, std::uintptr_t wire, bool to_wire,
+          Int bytes_per_element, const std::string &number, int num_threads) {
+    const std::string_view bytes = table;
+    End end{reinterpret_cast<const Section *>(bytes.data()), static_cast<Int>(bytes.size() / sizeof(Section)), {},
+            reinterpret_cast<char *>(wire), bytes_per_element, to_wire, false};
+    for (const std::uintptr_t address : tensors) end.tensors.push_back(reinterpret_cast<char *>(address));
+    Int num_bytes = 0;
+    bool sums = false;
+    for (Int index = 0; index < end.num_sections; ++index) {
+        const Section &section = end.sections[index];
+        num_bytes += num_rows(section, to_wire) * num_pieces(section) * section.width * bytes_per_element;
+        sums = sums || (!to_wire && sums_copies(section));
+    }
+    end.streamed = num_bytes > kStreamedBytes;
+    const Rows sum = sums ? summing(number) : nullptr;
+    const pybind11::gil_scoped_release unlocked;
+    walk(end, sum, num_bytes < kThreadedBytes ? 1 : num_threads);
+}
+
+// Asks for huge pages under a fresh buffer: the first touch of each page costs more than copying it.
+void expect_filling(std::uintptr_t address, Int num_bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const std::uintptr_t first = (address + kHugePage - 1) / kHugePage * kHugePage;
+    const std::uintptr_t stop = (address + static_cast<std::uintptr_t>(num_bytes)) / kHugePage * kHugePage;
+    if (first < stop) madvise(reinterpret_cast<void *>(first), stop - first, MADV_HUGEPAGE);
+#else
+    (void)address, (void)num_bytes;
+#endif
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_host, module) {
+    module.doc() = "Packs and unpacks layout conversions on CPUs; see comm/host.py.";
+    module.attr("SECTION_BYTES") = sizeof(Section);
+    module.attr("THREADED") =
+#ifdef _OPENMP
+        true;
+#else
+        false;
+#endif
+    module.def("move", &move);
+    module.def("expect_filling", &expect_filling);
+}

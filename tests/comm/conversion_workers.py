@@ -1,0 +1,136 @@
+"""Conversions over a real process group. Run by hand: see `tests.ranks`."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from paradyse_megatron.comm import executors
+from paradyse_megatron.comm.conversion import convert
+from paradyse_megatron.comm.subgroups import Subgroup
+from paradyse_megatron.layouts.blocks import block_plan
+from paradyse_megatron.layouts.conversion import Conversion, contiguous_to_zigzag, context_to_tokens, qkv_to_heads
+from paradyse_megatron.layouts.head_layouts import AttentionSizes
+from paradyse_megatron.layouts.heads import HeadDealing
+
+
+def exchanged(names: list[str]) -> dict[str, bool]:
+    """Whether conversions and their gradients put every element where the integer plan says, by executor and case."""
+    found = {}
+    for name in names:
+        executors.choose(name if name != "mixed" else ["host", "torch"][dist.get_rank() % 2])
+        for case, (conversion, peers, by_tokens_first) in _cases().items():
+            found[f"{name} {case}"] = _equals_plan(conversion, peers, by_tokens_first)
+    return found
+
+
+def _cases():
+    """Conversion, peers, whether its source is the layout by tokens."""
+    world, num_ranks = dist.group.WORLD, dist.get_world_size()
+    cases = {}
+    for heads, groups in ((2 * num_ranks, num_ranks), (6 * num_ranks, 3 * num_ranks), (num_ranks, 1)):
+        sizes = AttentionSizes(HeadDealing(heads, groups, num_ranks), 3, 5, 2)
+        cases[f"qkv {heads}/{groups}"] = (qkv_to_heads(sizes), world, True)
+        cases[f"context {heads}"] = (context_to_tokens(sizes), world, False)
+    cases["zigzag"] = (contiguous_to_zigzag(num_ranks, 1, 7), world, True)
+    cases["from zigzag"] = (contiguous_to_zigzag(num_ranks, 1, 7).inverse, world, False)
+    if num_ranks % 2 == 0:
+        cases["zigzag of pairs"] = (contiguous_to_zigzag(num_ranks, 2, 3), world, True)
+        first = dist.get_rank() // 2 * 2
+        pair = Subgroup(world, (first, first + 1))
+        cases["qkv in pairs"] = (qkv_to_heads(AttentionSizes(HeadDealing(4, 2, 2), 3, 5, 2)), pair, True)
+    return cases
+
+
+def _equals_plan(conversion: Conversion, peers, by_tokens_first: bool) -> bool:
+    num_ranks, rank = peers.size(), peers.rank()
+    ends = (conversion.source, conversion.target)
+    by_tokens, other = ends if by_tokens_first else ends[::-1]
+    plan = block_plan(by_tokens, other, num_ranks)
+    plan = plan if by_tokens_first else plan.inverse()
+    whole = [_numbers(conversion.source, place) for place in range(num_ranks)]
+    mine = [tensor.requires_grad_() for tensor in _split(torch.from_numpy(whole[rank]).clone(), conversion.source)]
+    outputs = convert(conversion, peers, *mine)
+    expected = _moved(whole, plan, rank, conversion.target)
+    forward = np.array_equal(_flat(outputs), expected)
+    weights = [_numbers(conversion.target, place) for place in range(num_ranks)]
+    given = _split(torch.from_numpy(weights[rank]), conversion.target)
+    torch.autograd.backward(outputs, given)
+    backward = np.array_equal(
+        _flat([tensor.grad for tensor in mine]), _moved(weights, plan.inverse(), rank, conversion.source)
+    )
+    shapes = [tuple(output.shape) for output in outputs] == list(conversion.target.shapes)
+    return forward and backward and shapes
+
+
+def _numbers(layout, place: int) -> np.ndarray:
+    """A number for each element of a rank, different on every rank; small enough that sums of copies are exact."""
+    return np.arange(_num_elements(layout), dtype=np.float64) * 16 + place
+
+
+def _num_elements(layout) -> int:
+    return sum(int(np.prod(shape)) for shape in layout.shapes)
+
+
+def _split(flat: torch.Tensor, layout) -> list[torch.Tensor]:
+    parts = flat.split([int(np.prod(shape)) for shape in layout.shapes])
+    return [part.view(shape).detach() for part, shape in zip(parts, layout.shapes, strict=True)]
+
+
+def _flat(tensors) -> np.ndarray:
+    return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors])
+
+
+def _moved(whole: list[np.ndarray], plan, rank: int, layout) -> np.ndarray:
+    result = np.zeros(_num_elements(layout))
+    for source, pairs in enumerate(plan.direct):
+        for start, stop, length in pairs[rank]:
+            result[stop : stop + length] += whole[source][start : start + length]
+    return result
+
+
+def delayed(num_calls: int, most_ms: float) -> int:
+    """Calls in which every byte was right, while each rank waits at random before some of its calls."""
+    executors.choose("host")
+    num_ranks, rank = dist.get_world_size(), dist.get_rank()
+    waits, lengths = random.Random(rank), random.Random(0)
+    right = 0
+    for call in range(num_calls):
+        if waits.random() < 0.3:
+            time.sleep(waits.random() * most_ms / 1000)
+        num_tokens = lengths.randrange(1, 9)
+        sizes = AttentionSizes(HeadDealing(2 * num_ranks, num_ranks, num_ranks), 4, num_tokens, 1)
+        # The number of a call, token and column; the same on whichever rank it is.
+        tokens = torch.arange(num_ranks * num_tokens)[:, None, None] * 100 + call * 100_000
+        local = tokens[rank * num_tokens : (rank + 1) * num_tokens] + torch.arange(16 * num_ranks)
+        query, key, value = convert(qkv_to_heads(sizes), dist.group.WORLD, local)
+        columns = (torch.arange(16).view(4, 4) + rank * 16)[None, None]
+        expected = (tokens[..., None] + columns).split([2, 1, 1], dim=2)
+        right += all(torch.equal(one, other) for one, other in zip((query, key, value), expected, strict=True))
+    return right
+
+
+def resident_bytes(num_lengths: int) -> tuple[int, int]:
+    """This process's resident memory after 20 distinct lengths and after all, the longest being among the first."""
+    executors.choose("host")
+    lengths = list(range(1, num_lengths + 1))
+    random.Random(0).shuffle(lengths)
+    lengths.sort(key=lambda length: length != num_lengths)
+    dealing = HeadDealing(8, 4, dist.get_world_size())
+    found = []
+    for count, length in enumerate(lengths, 1):
+        mixed = torch.zeros(length, 1, 16 * 64, requires_grad=True)
+        query, key, value = convert(qkv_to_heads(AttentionSizes(dealing, 64, length, 1)), dist.group.WORLD, mixed)
+        (query.sum() + key.sum() + value.sum()).backward()
+        if count in (20, num_lengths):
+            found.append(_resident())
+    return found[0], found[1]
+
+
+def _resident() -> int:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
