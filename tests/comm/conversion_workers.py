@@ -13,7 +13,7 @@ from paradyse_megatron.comm import executors
 from paradyse_megatron.comm.conversion import convert
 from paradyse_megatron.comm.subgroups import Subgroup
 from paradyse_megatron.layouts.blocks import block_plan
-from paradyse_megatron.layouts.conversion import Conversion, contiguous_to_zigzag, context_to_tokens, qkv_to_heads
+from paradyse_megatron.layouts.conversion import Conversion, context_to_tokens, contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
 

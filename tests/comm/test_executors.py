@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paradyse_megatron.comm import executors, host, permutes
 from paradyse_megatron.layouts.blocks import block_plan
-from paradyse_megatron.layouts.conversion import contiguous_to_zigzag, context_to_tokens, qkv_to_heads
+from paradyse_megatron.layouts.conversion import context_to_tokens, contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
 from tests.layouts.test_conversion import attention_sizes

@@ -19,6 +19,11 @@ FAMILIES_ON = {2: tuple(NUM_GROUPS), 3: ("gpt", "llama", "blend", "mqa"), 4: tup
 """On three ranks two key/value heads cannot be shared evenly."""
 
 
+EXCHANGING_PLANS = {
+    f"{family} three float64": ["ulysses", "upipe", "ring", "usp", "usp,upipe+full,ulysses+selective/tp_sp"]
+    for family in ("llama", "grouped", "mqa")
+}
+
 FP64_KEYS, FP32_KEYS = ("one float64", "three float64"), ("one float32", "three float32")
 """`blend` not in fp32: the bias of its key norm moves a row's scores almost alike, so the gradient nearly cancels."""
 
@@ -30,6 +35,8 @@ def on(num_ranks: int, alone: dict[str, Any]) -> dict[str, Call]:
         exact = alone["half precision"][0]
         plans = HALF_PRECISION_PLANS[num_ranks]
         found["half precision"] = ("tests.layers.half_precision:distances", (exact, plans))
+    if num_ranks == 4:
+        found["executors"] = ("tests.layers.equality:errors_by_executor", (alone["references"], EXCHANGING_PLANS))
     if num_ranks == 2:
         found["windows"] = ("tests.layers.equality:window_errors", ())
         found["dropout"] = ("tests.layers.dropout:found", ())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.layers.equality import CASES_OF_WINDOWS, FAMILY_NAMES
-from tests.layers.jobs import FAMILIES_ON, plans_of
+from tests.layers.equality import CASES_OF_WINDOWS, FAMILY_NAMES, runnable_executors
+from tests.layers.jobs import EXCHANGING_PLANS, FAMILIES_ON, plans_of
 from tests.layers.plans import usable_options
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
@@ -29,6 +29,15 @@ def test_every_family_follows_every_option_that_it_can(num_ranks):
         followed = {option for of_key in plans for plan in of_key for option in plan.split(",")}
         assert followed == set(usable_options(family, num_ranks))
         assert len(followed) in (54 - 3, 54 - 3 - 9, 54 - 3 - 9 - 3)
+
+
+def test_plans_match_whichever_executor_converts_layouts(findings):
+    """The other launches take the one that is chosen by itself, `host` where it is built."""
+    by_executor = findings(4)["executors"][0]
+    assert by_executor.keys() == set(runnable_executors())
+    for found in by_executor.values():
+        assert len(found) == sum(map(len, EXCHANGING_PLANS.values())) == 15
+        assert max(found.values()) <= TOLERANCE["float64"], found
 
 
 def test_one_accumulation_window_may_mix_plans(findings):
