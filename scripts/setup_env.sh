@@ -30,7 +30,7 @@ is_usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < 
 fingerprint() {
     {
         cat setup.py pyproject.toml scripts/setup_env.sh
-        find paradyse_megatron/csrc/planner -type f -exec cksum {} + 2>/dev/null | sort
+        find paradyse_megatron/csrc -type f -exec cksum {} + 2>/dev/null | sort
         identity python3
         echo "${MEGATRON_PATH:-} ${PYTHONPATH:-}"
     } | cksum || true

@@ -47,6 +47,13 @@ def pack(tensors: Sequence[Tensor], layout: Layout, rank: int) -> Tensor:
     return wire
 
 
+def move(layout: Layout, rank: int, tensors: Sequence[Tensor], wire: Tensor, to_wire: bool) -> None:
+    """Between tensors and buffer that are there, if anything has to move."""
+    sections = _table(layout, rank, tuple(tensor.stride() for tensor in tensors))
+    if sections is not None:
+        _move(sections, tensors, wire, to_wire)
+
+
 def unpack(wire: Tensor, layout: Layout, rank: int) -> tuple[Tensor, ...]:
     """As `permutes.unpack`."""
     if layout.is_view(rank) or not _is_here(wire):

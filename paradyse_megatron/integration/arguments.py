@@ -7,6 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from paradyse_megatron import cpu
+from paradyse_megatron.comm import executors
 from paradyse_megatron.compat import has_transformer_engine
 from paradyse_megatron.integration.hybrid import layer_pattern, refuse_pattern
 from paradyse_megatron.integration.sizes import parse_size
@@ -62,7 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--paradyse-a2a",
         choices=["torch", "host", "cuda", "symm", "auto"],
         default="auto",
-        help="how layout conversions are executed",
+        help="how layout conversions are executed: by torch, or on CPUs in one pass by the C++ extension (host); "
+        "auto: host where it can be",
     )
     group.add_argument(
         "--paradyse-on-misfit",
@@ -92,6 +97,7 @@ def prepare(args: argparse.Namespace) -> None:
     if args.dynamic_parallel:
         _refuse_combinations(args)
         _check_own_flags(args)
+        executors.choose(args.paradyse_a2a, on_cpu=cpu.is_enabled() or not torch.cuda.is_available())
         implied["spec"] = _dynamic_spec(args)
     for name, value in implied.items():
         if getattr(args, name, None) != value:
@@ -227,8 +233,6 @@ def _check_own_flags(args: argparse.Namespace) -> None:
         parse_size(args.paradyse_memory_budget, "--paradyse-memory-budget")
     if not 0 <= args.paradyse_hysteresis < float("inf"):
         raise ValueError(f"--paradyse-hysteresis is {args.paradyse_hysteresis}; it is a share of time such as 0.05.")
-    if args.paradyse_a2a not in ("torch", "auto"):
-        raise ValueError(f"--paradyse-a2a {args.paradyse_a2a} is not available in this version; use torch or auto.")
     if args.paradyse_on_misfit != "error":
         raise ValueError(f"--paradyse-on-misfit {args.paradyse_on_misfit} is not available in this version; use error.")
     chosen_options(args)

@@ -135,8 +135,8 @@ class HeadsQkv(_Qkv):
         return tuple(found)
 
     def is_view(self, rank: int) -> bool:
-        """With one key/value head a rank, each of the three is a range of every received row."""
-        return self.sizes.dealing.own_groups == 1
+        """With one key/value head a rank, or one query head for each, the heads of each are evenly spaced in a row."""
+        return self.sizes.dealing.own_groups == 1 or self.sizes.dealing.heads_per_own_group == 1
 
     def held(self, rank: int) -> list[Integers]:
         """The heads that are the rank's own, as columns of the fused projection."""

@@ -117,8 +117,8 @@ def test_large_conversions_with_streaming_threads_and_huge_pages(num_threads):
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
-        for groups, head_dim in ((8, 128), (2, 128), (8, 9)):
-            sizes = AttentionSizes(HeadDealing(16, groups, 4), head_dim, 699, 2)
+        for groups, head_dim in ((8, 128), (2, 128), (8, 67)):
+            sizes = AttentionSizes(HeadDealing(16, groups, 4), head_dim, 355, 2)
             for layout, rank in all_layouts(sizes):
                 tensors = [scattered(shape, torch.bfloat16) for shape in layout.shapes]
                 wire = permutes.pack(tensors, layout, rank)
@@ -132,20 +132,12 @@ def test_large_conversions_with_streaming_threads_and_huge_pages(num_threads):
 @built
 def test_any_strided_copy():
     source = torch.randn(3, 4, 5, 6, 7)
-    for view in (source, source.movedim(0, 2), source[:, 1:3], source.flip(0), source[..., ::2], source[:1].expand(9, -1, -1, -1, -1)):  # fmt: skip
+    spread = source[:1].expand(9, -1, -1, -1, -1)
+    for view in (source, source.movedim(0, 2), source[:, 1:3], source.flip(0), source[..., ::2], spread):
         for dtype in (torch.float32, torch.float64):
             target = torch.zeros(view.shape, dtype=dtype)
             host.copy_(target, view)
             assert torch.equal(target, view.to(dtype))
-
-
-@built
-def test_three_hundred_lengths_leave_nothing_behind():
-    dealing = HeadDealing(8, 4, 2)
-    for length in range(1, 301):
-        for layout, rank in all_layouts(AttentionSizes(dealing, 16, length, 1)):
-            host.unpack(host.pack([torch.zeros(shape) for shape in layout.shapes], layout, rank), layout, rank)
-    assert host._table.cache_info().currsize <= 256
 
 
 def test_choices_and_refusals(monkeypatch, caplog):

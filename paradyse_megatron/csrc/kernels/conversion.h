@@ -48,7 +48,7 @@ PARADYSE_INLINE Int num_rows(const Section &section, bool to_wire) {
     return section.extent[PEER] * copy_rows(section, to_wire) * section.extent[TOKEN] * section.extent[BATCH];
 }
 
-// Pieces of a row.
+// Pieces of a row, group after group.
 PARADYSE_INLINE Int num_pieces(const Section &section) { return section.extent[GROUP] * section.extent[HEAD]; }
 
 // Where a row begins; batch runs fastest, then token, copy, peer.
@@ -64,9 +64,8 @@ PARADYSE_INLINE Place row_place(const Section &section, Int row, bool to_wire) {
                 token * section.wire_stride[TOKEN] + batch * section.wire_stride[BATCH]};
 }
 
-// Where a piece of the row that begins at `row` begins; head runs fastest.
-PARADYSE_INLINE Place piece_place(const Section &section, Place row, Int piece) {
-    const Int head = piece % section.extent[HEAD], group = piece / section.extent[HEAD];
+// Where a piece of the row that begins at `row` begins.
+PARADYSE_INLINE Place piece_place(const Section &section, Place row, Int group, Int head) {
     return {row.local + group * section.local_stride[GROUP] + head * section.local_stride[HEAD],
             row.wire + group * section.wire_stride[GROUP] + head * section.wire_stride[HEAD]};
 }

@@ -82,20 +82,26 @@ struct End {
     bool to_wire, streamed;
 };
 
-void copy_rows(const End &end, const Section &section, Int first, Int stop) {
-    const Int size = end.bytes_per_element, pieces = num_pieces(section);
-    char *tensor = end.tensors[static_cast<std::size_t>(section.tensor)];
+template <class Visit>
+void for_each_piece(const End &end, const Section &section, Int first, Int stop, Visit visit) {
     for (Int row = first; row < stop; ++row) {
         const Place start = row_place(section, row, end.to_wire);
-        for (Int piece = 0; piece < pieces; ++piece) {
-            const Place place = pieces == 1 ? start : piece_place(section, start, piece);
-            char *local = tensor + place.local * size, *wire = end.wire + place.wire * size;
-            if (end.to_wire)
-                copy_piece(wire, local, section.width * size, end.streamed);
-            else
-                copy_piece(local, wire, section.width * size, end.streamed);
-        }
+        for (Int group = 0; group < section.extent[paradyse::GROUP]; ++group)
+            for (Int head = 0; head < section.extent[paradyse::HEAD]; ++head)
+                visit(piece_place(section, start, group, head));
     }
+}
+
+void copy_rows(const End &end, const Section &section, Int first, Int stop) {
+    const Int size = end.bytes_per_element, num_bytes = section.width * size;
+    char *tensor = end.tensors[static_cast<std::size_t>(section.tensor)];
+    for_each_piece(end, section, first, stop, [&](Place place) {
+        char *local = tensor + place.local * size, *wire = end.wire + place.wire * size;
+        if (end.to_wire)
+            copy_piece(wire, local, num_bytes, end.streamed);
+        else
+            copy_piece(local, wire, num_bytes, end.streamed);
+    });
 }
 
 template <class Number>
@@ -115,13 +121,9 @@ template <class Number>
 void sum_rows(const End &end, const Section &section, Int first, Int stop) {
     const Int size = end.bytes_per_element;
     char *tensor = end.tensors[static_cast<std::size_t>(section.tensor)];
-    for (Int row = first; row < stop; ++row) {
-        const Place start = row_place(section, row, end.to_wire);
-        for (Int piece = 0; piece < num_pieces(section); ++piece) {
-            const Place place = piece_place(section, start, piece);
-            sum_piece<Number>(tensor + place.local * size, end.wire + place.wire * size, section);
-        }
-    }
+    for_each_piece(end, section, first, stop, [&](Place place) {
+        sum_piece<Number>(tensor + place.local * size, end.wire + place.wire * size, section);
+    });
 }
 
 using Rows = void (*)(const End &, const Section &, Int, Int);

@@ -1,0 +1,39 @@
+"""`paradyse bench`: the figures of conversions, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from paradyse_megatron.cli.main import main
+from paradyse_megatron.comm import host
+
+HALVES = 2 * 3 * 2 * 2
+"""Models, group sizes, conversions, directions."""
+
+
+@pytest.mark.skipif(isinstance(host.extension(), str), reason="the host extension is not built")
+def test_conversions_are_compared_side_by_side(tmp_path, capsys):
+    out = tmp_path / "conversions.json"
+    status = main(["bench", "conversions", "--seq-length", "64", "--repetitions", "1", "--json", "--out", str(out)])
+    content = json.loads(capsys.readouterr().out)
+    assert status in (0, 1)
+    assert content == json.loads(out.read_text())
+    assert {"date", "machine", "versions", "command"} <= content.keys()
+    assert content["host_over_torch_speedup_median"] > 0 and content["host_fraction_of_memcpy"] > 0
+    single = [row for row in content["table"] if row["num_threads"] == 1]
+    assert len(single) == HALVES and {row["group_size"] for row in single} == {2, 4, 8}
+    # q, k and v of 8 tokens: only packed, as their heads are evenly spaced in what comes; the context only unpacked.
+    assert content["bytes_7B_P8_forward"] == 2 * 2 * 8 * (3 + 1) * 4096
+
+
+def test_what_cannot_be_shared_is_refused(capsys):
+    assert main(["bench", "conversions", "--seq-length", "100"]) == 2
+    assert "give a multiple of 8" in capsys.readouterr().err
+
+
+def test_without_the_extension_it_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(host, "extension", lambda: "no compiler")
+    assert main(["bench", "conversions"]) == 2
+    assert "cannot be measured: no compiler" in capsys.readouterr().err
