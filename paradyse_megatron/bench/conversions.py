@@ -10,7 +10,6 @@ that thread had of a processor, so that what else runs does not count; with seve
 from __future__ import annotations
 
 import ctypes
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -62,25 +61,25 @@ class Case:
         return conversion if self.direction == "forward" else conversion.inverse
 
 
-def measure(seq_length: int, repetitions: int) -> dict[str, Any]:
+def measure(seq_length: int, repetitions: int, max_threads: int) -> dict[str, Any]:
     """The table and its medians; milliseconds a call. Raises ValueError without the host extension."""
     reason = host.extension()
     if isinstance(reason, str):
         raise ValueError(f"The host executor cannot be measured: {reason}.")
     stated = conditions()
     rows = []
-    for num_threads in sorted({1, os.cpu_count() or 1}):
+    for num_threads in sorted({1, max_threads}):
         torch.set_num_threads(num_threads)
         clock = time.thread_time if num_threads == 1 else time.perf_counter
         rows += [asdict(case) | _measure(case.ends(seq_length), repetitions, clock) for case in _cases(num_threads)]
-    single = [row for row in rows if row["num_threads"] == 1]
+    single, several = ([row for row in rows if (row["num_threads"] > 1) == threaded] for threaded in (False, True))
     return {
         **stated,
         "seq_length": seq_length,
         "dtype": str(DTYPE).removeprefix("torch."),
         "repetitions": repetitions,
         **_summary(single),
-        "multi_threaded": _summary([row for row in rows if row["num_threads"] > 1] or single),
+        "multi_threaded": _summary(several) if several else None,
         "bytes_7B_P8_forward": _forward_bytes(rows),
         "h100_floor_us_7B_P8_forward_computed": round(1e6 * _forward_bytes(rows) / H100_BYTES_PER_S, 1),
         "table": rows,

@@ -16,7 +16,8 @@ HALVES = 2 * 3 * 2 * 2
 @pytest.mark.skipif(isinstance(host.extension(), str), reason="the host extension is not built")
 def test_conversions_are_compared_side_by_side(tmp_path, capsys):
     out = tmp_path / "conversions.json"
-    status = main(["bench", "conversions", "--seq-length", "64", "--repetitions", "1", "--json", "--out", str(out)])
+    asked = "bench conversions --seq-length 64 --repetitions 1 --max-threads 2 --json --out"
+    status = main([*asked.split(), str(out)])
     content = json.loads(capsys.readouterr().out)
     assert status in (0, 1)
     assert content == json.loads(out.read_text())

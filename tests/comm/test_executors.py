@@ -159,7 +159,7 @@ def test_choices_and_refusals(monkeypatch, caplog):
         executors.choose("host")
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("num_ranks", [3, 4])
 def test_a_real_exchange_equals_the_plan_forward_and_backward_with_either_executor(num_ranks):
     """Each rank with another executor as well: what travels is the same."""
     names = ["torch", "mixed", "host"] if not isinstance(host.extension(), str) else ["torch"]
