@@ -1,7 +1,7 @@
 """Measure a part of this package side by side with its alternatives, on this machine.
 
-Each benchmark is a module of `paradyse_megatron.bench` with `EXAMPLE`, `add_arguments(parser)` and `run(asked)`, which
-gives figures by name.
+Each benchmark is a module with `EXAMPLE`, `add_arguments(parser)` and `run(asked)`, which gives figures by name; one
+with a table of its own has `answer(content)` too. Those that measure with torch import it when they run.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 from paradyse_megatron.bench import planner
 from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.cli.answer import Answer
+from paradyse_megatron.cli.benches import conversions
 from paradyse_megatron.planner.jsonfile import write_object
 
 EXAMPLE = planner.EXAMPLE
-BENCHMARKS: dict[str, Any] = {"planner": planner}
+BENCHMARKS: dict[str, Any] = {"conversions": conversions, "planner": planner}
 SCHEMA = 1
 
 
@@ -46,6 +47,8 @@ def run(asked: argparse.Namespace) -> Answer:
             write_object(asked.out, SCHEMA, content)
         except OSError as error:
             raise ValueError(f"--out {asked.out} cannot be written: {error.strerror}.") from error
+    if hasattr(BENCHMARKS[asked.benchmark], "answer"):
+        return BENCHMARKS[asked.benchmark].answer(content)
     rows = [(name.replace("_", " "), _shown(figure)) for name, figure in figures.items()]
     notes = [f"{circumstances['machine']}, {circumstances['date']}"]
     return Answer(content, f"Benchmark of {asked.benchmark}", ("figure", "value"), rows, notes)

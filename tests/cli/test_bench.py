@@ -20,7 +20,7 @@ def test_conversions_are_compared_side_by_side(tmp_path, capsys):
     status = main([*asked.split(), str(out)])
     content = json.loads(capsys.readouterr().out)
     assert status in (0, 1)
-    assert content == json.loads(out.read_text())
+    assert {"schema": 1, **content} == json.loads(out.read_text())
     assert {"date", "machine", "versions", "command"} <= content.keys()
     assert content["host_over_torch_speedup_median"] > 0 and content["host_fraction_of_memcpy"] > 0
     single = [row for row in content["table"] if row["num_threads"] == 1]
