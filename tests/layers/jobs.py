@@ -15,12 +15,12 @@ HALF_PRECISION_PLANS = {
     2: ["tp_sp", "ulysses", "ring+full", "usp/streamed", "upipe+selective", "metp", "tp_sp*4,ring*4,metp*4,ulysses*4"],
     8: ["tp_sp", "ulysses", "ring+full", "metp", "tp_sp*4,ring*4,metp*4,ulysses*4"],
 }
-FAMILIES_ON = {2: tuple(NUM_GROUPS), 3: ("gpt", "llama", "blend", "mqa"), 4: tuple(NUM_GROUPS)}
-"""On three ranks two key/value heads cannot be shared evenly."""
+FAMILIES_ON = {2: tuple(NUM_GROUPS), 3: ("gpt", "llama", "blend"), 4: tuple(NUM_GROUPS)}
+"""On three ranks one or two key/value heads cannot be shared evenly."""
 
 
 EXCHANGING_PLANS = {
-    f"{family} three float64": ["ulysses", "upipe", "ring", "usp", "usp,upipe+full,ulysses+selective/tp_sp"]
+    f"{family} three float64": ["ulysses", "upipe", "ring", "usp", "usp,upipe+full,ulysses/tp_sp+selective"]
     for family in ("llama", "grouped", "mqa")
 }
 
