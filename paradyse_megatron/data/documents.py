@@ -43,21 +43,29 @@ class DocumentDataset:
         seq_length: int,
         documents: Sequence[int] | None = None,
         vocab_size: int | None = None,
+        longest: int | None = None,
     ) -> None:
-        """Index `documents` (default: all) without reading a token; `vocab_size`, if given, bounds the token ids."""
+        """Index `documents` (default: all) without reading a token; `vocab_size`, if given, bounds the token ids.
+
+        Documents of more than `longest` input tokens, where it is given, are left out.
+        """
         self.indexed = indexed
         self.seq_length = seq_length
         self.vocab_size = vocab_size
         chosen = np.asarray(range(num_documents(indexed)) if documents is None else documents, dtype=np.int64)
         num_tokens = document_lengths(indexed)[chosen]
-        self.document_ids = chosen[num_tokens > 0]
+        fits = np.full(len(chosen), True) if longest is None else num_tokens <= longest + 1
+        wanted = (num_tokens > 0) & fits
+        self.document_ids = chosen[wanted]
         """Document of each sample, int64 [samples]."""
-        self.num_document_tokens = num_tokens[num_tokens > 0]
+        self.num_document_tokens = num_tokens[wanted]
         """Tokens of each sample's whole document, int64 [samples]."""
         self.lengths = np.clip(self.num_document_tokens - 1, 1, seq_length)
         """Input tokens of each sample, int64 [samples]."""
-        self.num_empty = len(chosen) - len(self.document_ids)
+        self.num_empty = int(np.count_nonzero(num_tokens == 0))
         """Documents left out because they have no token."""
+        self.num_too_long = int(np.count_nonzero(~fits))
+        """Documents left out because they have more than `longest` input tokens."""
         self.num_truncated = int(np.count_nonzero(self.num_document_tokens > seq_length + 1))
         """Samples that hold only the beginning of their document."""
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import zlib
 from functools import partial
 from typing import NamedTuple
 
+from paradyse_megatron.data.balance import BalancedOrder, BatchShape
 from paradyse_megatron.data.documents import DocumentDataset, num_documents, open_indexed
 from paradyse_megatron.data.loader import MicroBatchIterator
-from paradyse_megatron.data.order import FixedOrder, SampleOrder
+from paradyse_megatron.data.order import FixedOrder, Order, SampleOrder
 from paradyse_megatron.data.splits import DEFAULT_SPLIT, split_ranges
 from paradyse_megatron.layouts.padding import FP8_ROWS, padding_multiple
 
@@ -53,18 +55,21 @@ class Parts(NamedTuple):
     test: DocumentDataset
 
 
-def datasets_provider(train_val_test_num_samples: object, vp_stage: int | None = None) -> Iterators:
+def datasets_provider(
+    train_val_test_num_samples: object, vp_stage: int | None = None, longest: int | None = None
+) -> Iterators:
     """What Megatron's `pretrain()` takes as its provider of train, validation and test data; iterators without end.
 
-    Raises ValueError, a sentence, on every rank when data or arguments are no good.
+    `longest` is what `open_parts` takes. Raises ValueError, a sentence, on every rank when data or arguments are wrong.
     """
     from megatron.core import mpu
     from megatron.training import get_args, get_tokenizer
 
     args = get_args()
-    parts = open_parts(args)
+    parts = open_parts(args, longest)
     if args.rank == 0 and not vp_stage:
-        _log_parts(parts, args.seq_length)
+        _log_parts(parts)
+        _log_misfits(args, parts, longest)
     dp_rank, dp_size = mpu.get_data_parallel_rank(), mpu.get_data_parallel_world_size()
     return make_iterators(args, parts, dp_rank, dp_size, pad_id=get_tokenizer().eod)
 
@@ -104,20 +109,35 @@ def _check_seq_length(seq_length: int, group_size: int, rows: int) -> None:
         )
 
 
-def open_parts(args: argparse.Namespace) -> Parts:
-    """Check Megatron's arguments, open the corpus and divide it; quick, and no token is read. Raises ValueError."""
+def open_parts(args: argparse.Namespace, longest: int | None = None) -> Parts:
+    """Check Megatron's arguments, open the corpus and divide it; quick, and no token is read. Raises ValueError.
+
+    `longest` is the longest sequence that some plan fits, where that is known. It is a function of the arguments, so
+    that all ranks leave out (or cut) the same documents, as --paradyse-on-misfit says, and number the rest alike.
+    """
     check_arguments(args)
     indexed = open_indexed(args.data_path[0], mmap=args.mmap_bin_files)
     split = args.split or DEFAULT_SPLIT
     vocab_size = getattr(args, "padded_vocab_size", None)
     ranges = split_ranges(num_documents(indexed), split)
-    parts = Parts(*(DocumentDataset(indexed, args.seq_length, documents, vocab_size) for documents in ranges))
+    seq_length, skipped_above = _bounds(args, longest)
+    parts = Parts(*(DocumentDataset(indexed, seq_length, documents, vocab_size, skipped_above) for documents in ranges))
     where = f"of {args.data_path[0]} with --split {split} holds none of its {num_documents(indexed)} documents"
+    if skipped_above is not None:
+        where += f" of at most {skipped_above} tokens (--paradyse-on-misfit skip)"
     if not len(parts.train) and not args.skip_train:
         raise ValueError(f"the training part {where}; give it more weight, or more documents")
     if not len(parts.valid) and args.eval_iters:
         raise ValueError(f"the validation part {where}; give it more weight, or more documents, or set --eval-iters 0")
     return parts
+
+
+def _bounds(args: argparse.Namespace, longest: int | None) -> tuple[int, int | None]:
+    """Tokens at which documents are cut, and above which they are left out (None: never)."""
+    action = getattr(args, "paradyse_on_misfit", "error")
+    if longest is None or longest >= args.seq_length or action == "error":
+        return args.seq_length, None
+    return (longest, None) if action == "truncate" else (args.seq_length, longest)
 
 
 def make_iterators(args: argparse.Namespace, parts: Parts, dp_rank: int, dp_size: int, pad_id: int) -> Iterators:
@@ -136,7 +156,7 @@ def make_iterators(args: argparse.Namespace, parts: Parts, dp_rank: int, dp_size
     )
     train = valid = test = None
     if len(parts.train):
-        order = SampleOrder(len(parts.train), args.seed)
+        order = training_order(args, parts.train, dp_size)
         train = make(
             parts.train, order, micro_batch_size=args.micro_batch_size, consumed_samples=args.consumed_train_samples
         )
@@ -149,21 +169,56 @@ def make_iterators(args: argparse.Namespace, parts: Parts, dp_rank: int, dp_size
     return Iterators(train, valid, test)
 
 
-def _log_parts(parts: Parts, seq_length: int) -> None:
+def training_order(args: argparse.Namespace, train: DocumentDataset, dp_size: int) -> Order:
+    """What --paradyse-batch-order asks for; with one sample a step there is nothing to balance."""
+    asked = getattr(args, "paradyse_batch_order", "batch")
+    step = args.micro_batch_size * dp_size
+    if asked == "shuffled" or step == 1:
+        return SampleOrder(len(train), args.seed)
+    shape = BatchShape(args.micro_batch_size, dp_size, getattr(args, "global_batch_size", None) or step)
+    window = shape.global_batch_size if asked == "batch" else shape.window()
+    return BalancedOrder(train.lengths, args.seed, shape, window, linear_tokens=12 * getattr(args, "hidden_size", 128))
+
+
+def describe(args: argparse.Namespace, parts: Parts) -> dict[str, object]:
+    """All that the lengths of micro-batches depend on, for ranks to compare."""
+    arguments = ("seq_length", "seed", "micro_batch_size", "global_batch_size", "paradyse_batch_order")
+    return {"--" + name.replace("_", "-"): getattr(args, name, None) for name in arguments} | {
+        f"{name} documents and a checksum of their lengths": [len(part), zlib.crc32(part.lengths.tobytes())]
+        for name, part in zip(Parts._fields, parts, strict=True)
+    }
+
+
+def _log_misfits(args: argparse.Namespace, parts: Parts, longest: int | None) -> None:
+    """What --paradyse-on-misfit did, as a warning: the run trains on less than it was given."""
+    seq_length, skipped_above = _bounds(args, longest)
+    if skipped_above is not None:
+        counts = ", ".join(f"{part.num_too_long} of {name}" for name, part in zip(Parts._fields, parts, strict=True))
+        logger.warning(
+            "paradyse: documents of more than %d tokens are left out, as no plan fits them: %s", skipped_above, counts
+        )
+    elif seq_length < args.seq_length:
+        counts = ", ".join(f"{part.num_truncated} of {name}" for name, part in zip(Parts._fields, parts, strict=True))
+        logger.warning("paradyse: documents are cut at %d tokens, as no plan fits longer ones: %s", seq_length, counts)
+
+
+def _log_parts(parts: Parts) -> None:
     for name, dataset in zip(Parts._fields, parts, strict=True):
         if not len(dataset):
             logger.info("%s data: no documents", name)
             continue
         longest = int(dataset.num_document_tokens.argmax())
         logger.info(
-            "%s data: %d documents with %d input tokens, %d empty ones left out, %d longer ones cut to --seq-length %d "
+            "%s data: %d documents with %d input tokens, %d empty ones left out, %d too long for any plan left out, "
+            "%d longer ones cut to %d tokens "
             "(the longest, document %d, has %d tokens)",
             name,
             len(dataset),
             dataset.lengths.sum(),
             dataset.num_empty,
+            dataset.num_too_long,
             dataset.num_truncated,
-            seq_length,
+            dataset.seq_length,
             dataset.document_ids[longest],
             dataset.num_document_tokens[longest],
         )

@@ -73,7 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--paradyse-on-misfit",
         choices=["error", "skip", "truncate"],
         default="error",
-        help="what to do with a sequence that no plan fits",
+        help="what to do with documents that no plan fits: refuse to start, leave them out, or cut them",
+    )
+    group.add_argument(
+        "--paradyse-batch-order",
+        choices=["batch", "window", "shuffled"],
+        default="batch",
+        help="bring similar lengths together: within each global batch, which keeps its samples; within a window of at "
+        "least 1,024 samples, where batches change, and padding and waiting are least; or not at all",
     )
     return parser
 
@@ -233,8 +240,11 @@ def _check_own_flags(args: argparse.Namespace) -> None:
         parse_size(args.paradyse_memory_budget, "--paradyse-memory-budget")
     if not 0 <= args.paradyse_hysteresis < float("inf"):
         raise ValueError(f"--paradyse-hysteresis is {args.paradyse_hysteresis}; it is a share of time such as 0.05.")
-    if args.paradyse_on_misfit != "error":
-        raise ValueError(f"--paradyse-on-misfit {args.paradyse_on_misfit} is not available in this version; use error.")
+    if args.paradyse_on_misfit != "error" and args.paradyse_plan != "auto":
+        raise ValueError(
+            f"--paradyse-on-misfit {args.paradyse_on_misfit} needs --paradyse-plan auto: a fixed plan is followed at "
+            "every length, without costs that tell which lengths fit. Leave one of them out."
+        )
     chosen_options(args)
 
 

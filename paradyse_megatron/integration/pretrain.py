@@ -60,7 +60,8 @@ def settle() -> tuple[argparse.Namespace, Any, Session]:
 
 def make_session(args: argparse.Namespace, model_config: Any) -> Session:
     """Check data and plan, before anything is sent. Raises ValueError."""
-    from paradyse_megatron.data.provider import open_parts
+    from paradyse_megatron.data.provider import describe, open_parts
+    from paradyse_megatron.integration.misfits import longest_sequence
     from paradyse_megatron.integration.session import Session
     from paradyse_megatron.integration.setup import make_decider
 
@@ -68,8 +69,10 @@ def make_session(args: argparse.Namespace, model_config: Any) -> Session:
         version, folder = compat.megatron_in_use()
         sys.stdout.write(f" paradyse: megatron-core {version} in {folder}\n")  # where Megatron's own log goes
         sys.stdout.flush()
-    open_parts(args)
-    return Session(args, make_decider(args, model_config.transformer))
+    open_parts(args)  # refused before costs are looked for
+    decider = make_decider(args, model_config.transformer)
+    longest = longest_sequence(args, decider)
+    return Session(args, decider, longest, describe(args, open_parts(args, longest)))
 
 
 def hooks(args: argparse.Namespace, session: Session) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -82,7 +85,7 @@ def hooks(args: argparse.Namespace, session: Session) -> tuple[Callable[..., Any
 
     def open_data(num_samples: object, vp_stage: int | None = None) -> Any:
         session.open()  # here the checkpoint is loaded, and every rank passes
-        return datasets_provider(num_samples, vp_stage)
+        return datasets_provider(num_samples, vp_stage, session.longest)
 
     open_data.is_distributed = True  # type: ignore[attr-defined]
     return open_data, functools.partial(forward_step, session)

@@ -28,10 +28,12 @@ class Session:
     Args:
         args: Megatron's, validated.
         decider: what --paradyse-plan asks for.
+        longest: the longest sequence that some plan fits; None where that is not known.
+        data: what the lengths of micro-batches depend on.
     """
 
-    def __init__(self, args: argparse.Namespace, decider: Decider):
-        self._args, self._decider = args, decider
+    def __init__(self, args: argparse.Namespace, decider: Decider, longest: int | None, data: dict[str, object]):
+        self._args, self._decider, self.longest, self._data = args, decider, longest, data
         self._recorder: Recorder | None = None
         self._logged_iteration = 0
         self._latest_plan: str | None = None
@@ -49,7 +51,7 @@ class Session:
         if self._is_open:
             return
         self._is_open = True
-        check_agreement(self._decider.describe())
+        check_agreement(self._decider.describe() | self._data)
         self._recorder = _make_recorder(self._args)
         ranks = parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_data_parallel_rank()
         self._writes_log = ranks == (0, 0)

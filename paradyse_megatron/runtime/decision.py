@@ -22,6 +22,12 @@ class Decider(Protocol):
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """Peak of memory during a micro-batch that begins with `resident_bytes` in use; None without costs."""
 
+    def longest_fitting(self, limit: int) -> int | None:
+        """The longest sequence of at most `limit` tokens that some plan fits, 0 if none does; None without costs."""
+
+    def misfit(self, padded_length: int) -> str:
+        """Why a sequence of `padded_length` tokens, which no plan fits, cannot be trained on, and what would help."""
+
     def describe(self) -> dict[str, object]:
         """All that decisions depend on; equal on every rank, or ranks would part ways."""
 
@@ -53,6 +59,14 @@ class FixedPlan:
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """See `Decider`."""
         return None
+
+    def longest_fitting(self, limit: int) -> int | None:
+        """See `Decider`."""
+        return None
+
+    def misfit(self, padded_length: int) -> str:
+        """See `Decider`."""
+        raise AssertionError("a fixed plan is followed whatever the length")
 
     def describe(self) -> dict[str, object]:
         """See `Decider`."""
@@ -93,12 +107,32 @@ class PlannedByLength:
         _check_length(padded_length, self.cost_model.group_size, "auto")
         stage = self.planner.plan(padded_length)
         if not stage.fits:
-            raise ValueError(self._misfit(padded_length, stage))
+            raise ValueError(self.misfit(padded_length))
         return replace(stage, layer_options=self._of_all_stages(stage.layer_options))
 
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """What is resident (weights and all) with the plan's activations on top."""
         return None if plan.predicted_bytes is None else resident_bytes + plan.predicted_bytes - self.static_bytes
+
+    def longest_fitting(self, limit: int) -> int | None:
+        """See `Decider`."""
+        return self.planner.largest_length(limit)
+
+    def misfit(self, padded_length: int) -> str:
+        """See `Decider`."""
+        stage, longest = self.planner.plan(padded_length), self.planner.largest_length(padded_length)
+        helps = ["a larger budget", "more tensor-parallel ranks", *self._options_that_help()]
+        ways = (
+            "--paradyse-on-misfit skip leaves longer documents out, truncate (or a smaller --seq-length) cuts them."
+            if longest
+            else f"Weights, gradients and optimizer alone take {self.static_bytes:,}."
+        )
+        return (
+            f"No plan fits a sequence of {padded_length} tokens: the least that one needs ('{stage}') is "
+            f"{stage.predicted_bytes:,} bytes a rank, and --paradyse-memory-budget allows "
+            f"{self.planner.memory_budget_bytes:,}. The longest sequence that fits has {longest} tokens. "
+            f"What would help: {', '.join(helps)}. {ways}"
+        )
 
     def describe(self) -> dict[str, object]:
         """See `Decider`."""
@@ -128,14 +162,14 @@ class PlannedByLength:
         chunks = [positions[begin : begin + length] for begin in range(0, len(positions), length)]
         return tuple(option for chunk in chunks for option in chunk * self.num_stages)
 
-    def _misfit(self, padded_length: int, stage: Plan) -> str:
-        largest = self.planner.largest_length(padded_length)
-        return (
-            f"No plan fits a sequence of {padded_length} tokens: the least that one needs ('{stage}') is "
-            f"{stage.predicted_bytes:,} bytes a rank, and --paradyse-memory-budget allows "
-            f"{self.planner.memory_budget_bytes:,}. The longest sequence that fits has {largest} tokens. A larger "
-            "budget, more tensor-parallel ranks or a smaller --seq-length (longer documents are truncated) would help."
-        )
+    def _options_that_help(self) -> list[str]:
+        """What saves memory and is not among the options of plans yet."""
+        missing = []
+        if not any(option.recompute == "full" for option in self.planner.options):
+            missing.append("options with +full in --paradyse-strategies (recompute)")
+        if "chunked" not in self.planner.heads:
+            missing.append("a chunked loss head (megatron-core 0.18 or later, 0.19 for hybrid models)")
+        return missing
 
 
 def _check_length(padded_length: int, group_size: int, plan: str) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from paradyse_megatron.data.order import SampleOrder
-from paradyse_megatron.data.provider import check_arguments, datasets_provider, make_iterators, open_parts
+from paradyse_megatron.data.provider import check_arguments, datasets_provider, describe, make_iterators, open_parts
 from tests.data.datasets import EOD, write_dataset
 from tests.ranks import run_ranks
 
 LENGTHS = [3 + n % 17 for n in range(40)]
+ORDERS = ("batch", "window", "shuffled")
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,9 @@ def arguments(prefix: str, **changes: Any) -> argparse.Namespace:
         "seq_length": 12,
         "tensor_model_parallel_size": 2,
         "micro_batch_size": 2,
+        "global_batch_size": 8,
+        "paradyse_batch_order": "shuffled",
+        "paradyse_on_misfit": "error",
         "eval_micro_batch_size": 1,
         "seed": 11,
         "consumed_train_samples": 0,
@@ -63,6 +67,30 @@ def test_training_is_divided_over_data_parallel_ranks(prefix: str) -> None:
 
 def test_another_seed_is_another_order(prefix: str) -> None:
     assert first_documents(arguments(prefix), "train", 9) != first_documents(arguments(prefix, seed=12), "train", 9)
+
+
+def test_lengths_are_balanced_within_a_batch_or_a_window_or_not_at_all(prefix: str) -> None:
+    drawn = {order: first_documents(arguments(prefix, paradyse_batch_order=order), "train", 16) for order in ORDERS}
+    assert len({str(documents) for documents in drawn.values()}) == 3
+    batches = {order: [sorted(sum(found[i : i + 4], [])) for i in range(0, 16, 4)] for order, found in drawn.items()}
+    assert batches["batch"] == batches["shuffled"] != batches["window"]
+    alone = [first_documents(arguments(prefix, micro_batch_size=1, paradyse_batch_order=o), "train", 9) for o in ORDERS]
+    assert alone[0] == alone[1] == alone[2], "with one sample a step there is nothing to balance"
+
+
+@pytest.mark.parametrize(("action", "count", "longest"), [("error", 32, 12), ("skip", 14, 8), ("truncate", 32, 8)])
+def test_what_no_plan_fits_is_left_out_or_cut(prefix: str, action: str, count: int, longest: int) -> None:
+    """Documents have 2 to 18 input tokens, and those of at most 8 fit."""
+    args = arguments(prefix, paradyse_on_misfit=action)
+    train = open_parts(args, 8).train
+    assert (len(train), train.lengths.max()) == (count, longest)
+    assert describe(args, open_parts(args, 8)) == describe(args, open_parts(args, 8))
+    assert (describe(args, open_parts(args, 8)) == describe(args, open_parts(args))) == (action == "error")
+
+
+def test_a_part_of_which_nothing_fits_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="none of its 40 documents of at most 1 tokens .*--paradyse-on-misfit skip"):
+        open_parts(arguments(prefix, paradyse_on_misfit="skip"), 1)
 
 
 def test_evaluation_has_a_fixed_order_and_a_batch_size_of_its_own(prefix: str) -> None:

@@ -18,10 +18,11 @@ TOLERANCE = 2e-6
 
 SMOOTH = (
     f"--train-iters {ITERATIONS} --lr 0.3 --min-lr 0.3 --lr-decay-style constant --lr-warmup-iters 0 "
-    "--weight-decay 0 --adam-eps 1 --clip-grad 1e9"
+    "--weight-decay 0 --adam-eps 1 --clip-grad 1e9 --paradyse-batch-order shuffled"
 )
 """An optimizer that hides nothing: its steps are as large as the gradients (a usual Adam divides a constant factor out,
-clipping too), and it does not enlarge the rounding of gradients near zero. Gradient norms are still logged."""
+clipping too), and it does not enlarge the rounding of gradients near zero. Gradient norms are still logged. And samples
+in the same places whatever the number of data-parallel ranks."""
 
 FOUR_STRATEGIES = "tp_sp,ring,ulysses/tp_sp,ring/gathered+full"
 BYPASSING = "ulysses*2,ring/gathered*2"

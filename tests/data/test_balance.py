@@ -1,0 +1,109 @@
+"""Similar lengths together: each sample still once an epoch, from the number alone, little padding, little waiting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paradyse_megatron.data.balance import BalancedOrder, BatchShape
+from paradyse_megatron.data.corpus import default_folder, select_files
+from paradyse_megatron.data.order import Order, SampleOrder
+
+SEQ_LENGTH = 4096
+"""Of the demo."""
+
+shapes = st.builds(
+    lambda micro, ranks, steps: BatchShape(micro, ranks, micro * ranks * steps),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 4),
+)
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> tuple[BalancedOrder, BatchShape]:
+    """Of samples with lengths of any kind, windows of one batch or of several."""
+    lengths = np.array(draw(st.lists(st.integers(1, 300), min_size=1, max_size=150)))
+    shape = draw(shapes)
+    window = shape.global_batch_size * draw(st.integers(1, 5))
+    return BalancedOrder(lengths, draw(st.integers(0, 2**40)), shape, window), shape
+
+
+@settings(deadline=None)  # machines may be busy
+@given(orders(), st.integers(0, 5))
+def test_each_sample_comes_exactly_once_an_epoch(case: tuple[BalancedOrder, BatchShape], epoch: int) -> None:
+    order, _ = case
+    ids = order.sample_ids(epoch * order.num_samples, order.num_samples)
+    assert sorted(ids) == list(range(order.num_samples))
+
+
+@settings(deadline=None)
+@given(orders(), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 90)), max_size=8))
+def test_any_place_can_be_asked_for_at_any_time(
+    case: tuple[BalancedOrder, BatchShape], requests: list[tuple[int, int]]
+) -> None:
+    order, shape = case
+    whole = BalancedOrder(order._lengths, order._seed, shape, order._window).sample_ids(0, 400)
+    for first, count in requests:
+        np.testing.assert_array_equal(order.sample_ids(first, count), whole[first : first + count])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=150), st.integers(0, 2**40), shapes)
+def test_within_a_batch_no_batch_changes(lengths: list[int], seed: int, shape: BatchShape) -> None:
+    """Whatever the number of ranks: the loss of an iteration stays what it was."""
+    balanced = BalancedOrder(np.array(lengths), seed, shape, shape.global_batch_size)
+    shuffled = SampleOrder(len(lengths), seed)
+    for batch in range(4):
+        numbers = batch * shape.global_batch_size, shape.global_batch_size
+        assert sorted(balanced.sample_ids(*numbers)) == sorted(shuffled.sample_ids(*numbers))
+
+
+def test_seeds_epochs_and_windows_differ() -> None:
+    lengths, shape = np.arange(1, 2049), BatchShape(2, 2, 8)
+    first, other = (BalancedOrder(lengths, seed, shape, shape.window()) for seed in (1, 2))
+    assert first.sample_ids(0, 2048).tolist() != other.sample_ids(0, 2048).tolist()
+    assert first.sample_ids(0, 2048).tolist() != first.sample_ids(2048, 2048).tolist()
+    assert (np.diff(first.sample_ids(0, 1024).reshape(-1, 4).min(axis=1)) < 0).any(), "steps come in an order of chance"
+
+
+def test_the_longest_goes_to_the_rank_that_has_done_least() -> None:
+    """8, 7 | 6, 5 in any order of the steps: 8 + 5 against 7 + 6."""
+    order = BalancedOrder(np.array([5, 6, 7, 8]), 3, BatchShape(1, 2, 4), 4)
+    assert {int(sum(order._lengths[order.sample_ids(0, 4)][rank::2])) for rank in range(2)} == {13}
+
+
+def padding_and_imbalance(order: Order, lengths: np.ndarray, shape: BatchShape) -> tuple[float, float]:
+    """Over three epochs: share of padding in the micro-batches, and longest over mean time of the ranks, by step.
+
+    Times are quadratic in the length alone, which asks more of the order than any layer does.
+    """
+    count = 3 * len(lengths) // shape.global_batch_size * shape.global_batch_size
+    ids = order.sample_ids(0, count).reshape(-1, shape.dp_size, shape.micro_batch_size)
+    padded = -(-lengths[ids].max(axis=2) // 8) * 8
+    times = padded.astype(float) ** 2
+    padding = 1 - lengths[ids].sum() / (padded.sum() * shape.micro_batch_size)
+    return padding, times.max(axis=1).sum() / times.mean(axis=1).sum()
+
+
+@pytest.fixture(scope="module")
+def demo_lengths(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    files = select_files(default_folder(), "**/*.py", tmp_path_factory.mktemp("none") / "x")
+    sizes = np.array([file.stat().st_size for file in files])
+    return np.clip(sizes[sizes > 0], 1, SEQ_LENGTH)
+
+
+@pytest.mark.parametrize("dp_size", [1, 2, 4])
+@pytest.mark.parametrize("micro_batch_size", [1, 2, 4])
+def test_little_padding_and_little_waiting_on_the_demo_corpus(
+    demo_lengths: np.ndarray, dp_size: int, micro_batch_size: int
+) -> None:
+    shape = BatchShape(micro_batch_size, dp_size, 4 * micro_batch_size * dp_size)
+    order = BalancedOrder(demo_lengths, 1234, shape, shape.window())
+    padding, imbalance = padding_and_imbalance(order, demo_lengths, shape)
+    assert padding < 0.05 and imbalance < 1.1, (padding, imbalance)
+    if shape.step > 1:
+        by_chance = padding_and_imbalance(SampleOrder(len(demo_lengths), 1234), demo_lengths, shape)
+        assert by_chance[0] > 0.05 or by_chance[1] > 1.1, "there was nothing to gain"
