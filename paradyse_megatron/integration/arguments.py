@@ -76,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="what to do with documents that no plan fits: refuse to start, leave them out, or cut them",
     )
     group.add_argument(
+        "--paradyse-feedback",
+        action="store_true",
+        help="correct predicted times and memory by what training measures, once a logging interval; a resumed run "
+        "then repeats an uninterrupted one up to rounding only",
+    )
+    group.add_argument(
         "--paradyse-batch-order",
         choices=["batch", "window", "shuffled"],
         default="batch",
@@ -244,6 +250,11 @@ def _check_own_flags(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--paradyse-on-misfit {args.paradyse_on_misfit} needs --paradyse-plan auto: a fixed plan is followed at "
             "every length, without costs that tell which lengths fit. Leave one of them out."
+        )
+    if args.paradyse_feedback and args.paradyse_plan != "auto":
+        raise ValueError(
+            "--paradyse-feedback needs --paradyse-plan auto: a fixed plan has no predictions to correct. Leave one of "
+            "them out."
         )
     chosen_options(args)
 

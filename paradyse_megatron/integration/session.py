@@ -14,9 +14,11 @@ from megatron.core import parallel_state
 from megatron.core.utils import get_attr_wrapped_model
 from megatron.training.global_vars import get_tensorboard_writer, get_wandb_writer
 
-from paradyse_megatron.runtime.agreement import check_agreement
+from paradyse_megatron.integration.meeting import meet_after_each_iteration
+from paradyse_megatron.runtime.agreement import bring_together, check_agreement, check_followed
 from paradyse_megatron.runtime.controller import Controller
 from paradyse_megatron.runtime.decision import Decider
+from paradyse_megatron.runtime.feedback import PlannedWithFeedback
 from paradyse_megatron.runtime.metrics import metrics
 from paradyse_megatron.runtime.recorder import Recorder
 from paradyse_megatron.runtime.trace import TraceFile, TraceLine
@@ -38,6 +40,7 @@ class Session:
         self._logged_iteration = 0
         self._latest_plan: str | None = None
         self._unlogged: list[TraceLine] = []
+        self._unlearned: list[TraceLine] = []
         self._controllers: dict[int, Controller] = {}
         self._is_open = False
         self._writes_log = False
@@ -51,10 +54,10 @@ class Session:
         if self._is_open:
             return
         self._is_open = True
-        check_agreement(self._decider.describe() | self._data)
+        check_agreement(self._decider.describe() | self._data | {"--log-interval": self._args.log_interval})
         self._recorder = _make_recorder(self._args)
         ranks = parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_data_parallel_rank()
-        self._writes_log = ranks == (0, 0)
+        self._writes_log = ranks == (0, 0) and parallel_state.is_pipeline_last_stage()
         torch.distributed.barrier()
         self._logged_iteration = self._args.iteration
         if self._recorder is not None:
@@ -66,10 +69,14 @@ class Session:
         """The controller at the door of a model chunk's decoder, put there when the chunk first comes by."""
         if id(model) not in self._controllers:
             self._controllers[id(model)] = self._attach(model)
+        if model.training:
+            meet_after_each_iteration(model, self._meet)
         return self._controllers[id(model)]
 
     def _attach(self, model: Any) -> Controller:
         records = get_attr_wrapped_model(model, "post_process")  # a stage's earlier chunks have no loss
+        if not parallel_state.is_pipeline_last_stage():
+            records = not self._controllers  # for feedback, a stage's first chunk stands for all
         controller = Controller(
             self._decider,
             parallel_state.get_tensor_model_parallel_group(),
@@ -83,7 +90,7 @@ class Session:
         """Write the log line when an interval has passed."""
         if self._recorder is None:
             return
-        self._unlogged += self._recorder.flush()
+        self._collect(self._recorder)
         done = self._args.curr_iteration
         if done - self._logged_iteration >= self._args.log_interval:
             self._log(done)
@@ -92,17 +99,45 @@ class Session:
         """Write the last interval, which no micro-batch follows, when the process ends. W&B is closed by then."""
         if self._recorder is None:
             return
-        self._unlogged += self._recorder.flush()
+        self._collect(self._recorder)
         if self._unlogged:
             self._log(self._unlogged[-1].iteration)
+
+    def _meet(self) -> None:
+        """At the end of a logging interval: make sure that ranks follow the same plans, and learn from each other."""
+        iteration = self._args.curr_iteration + 1
+        if iteration % self._args.log_interval:
+            return
+        learner = self._decider if isinstance(self._decider, PlannedWithFeedback) else None
+        if self._recorder is not None:
+            self._collect(self._recorder)
+        followed = sum(controller.followed() for controller in self._controllers.values()) % 2**32
+        state = learner.state() if learner else 0
+        observed = learner.observe(self._unlearned) if learner else []
+        self._unlearned = []
+        rows = bring_together([parallel_state.get_data_parallel_rank(), followed, state, *observed])
+        check_followed([row[:3] for row in rows], iteration)
+        if learner and learner.learn([row[3:] for row in rows]):
+            for controller in self._controllers.values():
+                controller.forget_plans()
+            self._say(f" paradyse: iteration {iteration}: feedback: {learner}")
+
+    def _collect(self, recorder: Recorder) -> None:
+        lines = recorder.flush()
+        self._unlogged += lines
+        if self._args.paradyse_feedback:
+            self._unlearned += lines
+
+    def _say(self, line: str) -> None:
+        if self._writes_log:
+            sys.stdout.write(line + "\n")  # where Megatron's own log goes
+            sys.stdout.flush()
 
     def _log(self, done: int) -> None:
         ready = [line for line in self._unlogged if line.iteration <= done]
         self._unlogged = [line for line in self._unlogged if line.iteration > done]
         self._logged_iteration = done
-        if self._writes_log:
-            sys.stdout.write(log_line(done, ready) + "\n")  # where Megatron's own log goes
-            sys.stdout.flush()
+        self._say(log_line(done, ready))
         self._write_metrics(done, ready)
 
     def _write_metrics(self, iteration: int, lines: list[TraceLine]) -> None:
@@ -136,11 +171,13 @@ def log_line(iteration: int, lines: list[TraceLine]) -> str:
 
 def _make_recorder(args: argparse.Namespace) -> Recorder | None:
     """Ranks of the last stage record, as they have the loss: the first tensor-parallel rank of each data-parallel
-    replica into the trace, and the last rank of all for Megatron's TensorBoard and W&B writers, which it alone has."""
+    replica into the trace, and the last rank of all for Megatron's TensorBoard and W&B writers, which it alone has.
+    With --paradyse-feedback all ranks do."""
     rank = torch.distributed.get_rank()
     traces = parallel_state.is_pipeline_last_stage() and parallel_state.get_tensor_model_parallel_rank() == 0
     if not traces:
-        return Recorder(None, rank) if rank == args.world_size - 1 and _has_writers() else None
+        measures = args.paradyse_feedback or (rank == args.world_size - 1 and _has_writers())
+        return Recorder(None, rank) if measures else None
     file = TraceFile(args.paradyse_trace) if args.paradyse_trace else None
     if file and parallel_state.get_data_parallel_rank() == 0:
         file.forget_after(args.iteration)

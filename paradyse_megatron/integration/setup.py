@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from paradyse_megatron.integration.hybrid import model_class, positions
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.layers.families import check_plan
 from paradyse_megatron.layers.support import check_supported, unsupported_reason
+from paradyse_megatron.planner.cost import CostSource
 from paradyse_megatron.planner.option import Option, all_options
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.planner import Planner
 from paradyse_megatron.runtime.decision import Decider, FixedPlan, PlannedByLength
+from paradyse_megatron.runtime.feedback import CorrectedCosts, PlannedWithFeedback
 
 USABLE_SHARE = 0.9
 """Of a device's memory, with --paradyse-memory-budget auto; the rest is for the runtime and fragmentation."""
@@ -43,19 +46,27 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
     cost_model = find_cost_model(args, shape)
     stages, is_hybrid = args.pipeline_model_parallel_size, positions(args) is not None
     static_bytes = shape.static_bytes(ranks * stages)
-    planner = Planner(
+    make_planner = functools.partial(
+        _planner,
         PairCosts(cost_model) if is_hybrid else cost_model,
-        -(-shape.num_layers // stages),
-        memory_budget_bytes(args),
+        num_layers=-(-shape.num_layers // stages),
         options=_usable_options(args, config, cost_model),
         hysteresis=args.paradyse_hysteresis,
         microbatches_in_flight=_microbatches_in_flight(args),
         static_bytes=static_bytes,
         chunked_head=has_output_processor(model_class(args)),
     )
+    planner = make_planner({}, memory_budget_bytes(args))
     chunks = args.virtual_pipeline_model_parallel_size or 1
     positions_a_layer = 2 if is_hybrid else 1
-    return PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes, chunks, positions_a_layer)
+    planned = PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes, chunks, positions_a_layer)
+    return PlannedWithFeedback(planned, make_planner) if args.paradyse_feedback else planned
+
+
+def _planner(costs: CostSource, factors: dict[str, float], memory_budget_bytes: int, **arguments: Any) -> Planner:
+    """With times multiplied by `factors`, by option."""
+    source = CorrectedCosts(costs, factors) if factors else costs
+    return Planner(source, memory_budget_bytes=memory_budget_bytes, **arguments)
 
 
 def _refuse_unknown_experts(args: argparse.Namespace, shape: ModelShape) -> None:

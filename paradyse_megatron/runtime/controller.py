@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import functools
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.layers.active import use_plan
 from paradyse_megatron.layers.prefetch import link_layers
+from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.runtime.decision import Decider
 from paradyse_megatron.runtime.recorder import Recorder
+
+MAX_CACHED_LENGTHS = 4096
 
 
 class Controller:
@@ -32,6 +37,8 @@ class Controller:
     def __init__(self, decider: Decider, group: Group, recorder: Recorder | None, iteration: Callable[[], int]):
         self._decider, self._group, self._recorder, self._iteration = decider, group, recorder, iteration
         self._scopes: list[ExitStack] = []
+        self._plans: dict[int, tuple[Plan, int]] = {}
+        self._followed = 0
         self._seq_length = 0
         self._head = "whole"
 
@@ -49,6 +56,15 @@ class Controller:
         """How to compute the loss head of the micro-batch that entered last; to be asked in its forward."""
         return self._head
 
+    def forget_plans(self) -> None:
+        """The decider has changed its mind; plans under way are captured, and stay."""
+        self._plans.clear()
+
+    def followed(self) -> int:
+        """A hash, once, of all training micro-batches since the last call: their lengths and plans, in any order."""
+        followed, self._followed = self._followed, 0
+        return followed
+
     def loss(self, loss_sum: Tensor, num_tokens: Tensor) -> None:
         """The loss of the micro-batch that entered last, for the record."""
         if self._recorder is not None:
@@ -58,12 +74,14 @@ class Controller:
         hidden = _decoder_input(decoder, args, kwargs)
         begin = time.perf_counter()
         padded_length = hidden.shape[0] * (self._group.size() if decoder.config.sequence_parallel else 1)
-        plan = self._decider.decide(padded_length)
+        plan, digest = self._plan(padded_length)
         decision_us = 1e6 * (time.perf_counter() - begin)
         self._head = plan.head
         scope = ExitStack()
         scope.enter_context(use_plan(plan))
         self._scopes.append(scope)
+        if decoder.training and torch.is_grad_enabled():
+            self._followed = (self._followed + digest) % 2**32
         if self._recorder is not None and decoder.training and hidden.requires_grad:
             self._recorder.begin(
                 self._iteration(),
@@ -74,6 +92,15 @@ class Controller:
                 hidden,
                 functools.partial(self._decider.predicted_peak_bytes, plan),
             )
+
+    def _plan(self, padded_length: int) -> tuple[Plan, int]:
+        """The plan of a length, and a hash of both; worked out once a length."""
+        if padded_length not in self._plans:
+            if len(self._plans) >= MAX_CACHED_LENGTHS:
+                self._plans.clear()
+            plan = self._decider.decide(padded_length)
+            self._plans[padded_length] = plan, zlib.crc32(f"{padded_length} {plan}".encode())
+        return self._plans[padded_length]
 
     def _leave(self, decoder: Any, args: tuple[Any, ...], output: Any) -> None:
         if self._scopes:  # empty when `_enter` refused the length

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple
-from paradyse_megatron.planner.option import Option
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.planner import Planner
 
@@ -108,7 +107,7 @@ class PlannedByLength:
         stage = self.planner.plan(padded_length)
         if not stage.fits:
             raise ValueError(self.misfit(padded_length))
-        return replace(stage, layer_options=self._of_all_stages(stage.layer_options))
+        return self.of_all_stages(stage)
 
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """What is resident (weights and all) with the plan's activations on top."""
@@ -155,12 +154,12 @@ class PlannedByLength:
         """See `Decider`."""
         self.cost_model.save(path)
 
-    def _of_all_stages(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
+    def of_all_stages(self, stage: Plan) -> Plan:
         """One option a position, in the order of the model: every stage's first chunk, every stage's second, ..."""
-        positions = tuple(option for option in options for _ in range(self.positions_a_layer))
+        positions = tuple(option for option in stage.layer_options for _ in range(self.positions_a_layer))
         length = -(-len(positions) // self.num_chunks)
         chunks = [positions[begin : begin + length] for begin in range(0, len(positions), length)]
-        return tuple(option for chunk in chunks for option in chunk * self.num_stages)
+        return replace(stage, layer_options=tuple(option for chunk in chunks for option in chunk * self.num_stages))
 
     def _options_that_help(self) -> list[str]:
         """What saves memory and is not among the options of plans yet."""

@@ -72,7 +72,9 @@ def test_another_seed_is_another_order(prefix: str) -> None:
 def test_lengths_are_balanced_within_a_batch_or_a_window_or_not_at_all(prefix: str) -> None:
     drawn = {order: first_documents(arguments(prefix, paradyse_batch_order=order), "train", 16) for order in ORDERS}
     assert len({str(documents) for documents in drawn.values()}) == 3
-    batches = {order: [sorted(itertools.chain(*found[i : i + 4])) for i in range(0, 16, 4)] for order, found in drawn.items()}
+    batches = {
+        order: [sorted(itertools.chain(*found[i : i + 4])) for i in range(0, 16, 4)] for order, found in drawn.items()
+    }
     assert batches["batch"] == batches["shuffled"] != batches["window"]
     alone = [first_documents(arguments(prefix, micro_batch_size=1, paradyse_batch_order=o), "train", 9) for o in ORDERS]
     assert alone[0] == alone[1] == alone[2], "with one sample a step there is nothing to balance"

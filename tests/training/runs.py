@@ -104,9 +104,18 @@ class Training:
         flags: Megatron's arguments and ours, besides `MODEL`.
         num_ranks: processes to train with.
         megatron: a Megatron-LM checkout to train with instead of the installed package.
+        launcher: module to start.
     """
 
-    def __init__(self, corpus: str, out: Path, flags: str, num_ranks: int = 2, megatron: Path | None = None):
+    def __init__(
+        self,
+        corpus: str,
+        out: Path,
+        flags: str,
+        num_ranks: int = 2,
+        megatron: Path | None = None,
+        launcher: str = "paradyse_megatron.integration.launch",
+    ):
         out.mkdir(parents=True, exist_ok=True)
         self._log, self._trace = out / "log", out / "trace.jsonl"
         environment = os.environ | {
@@ -121,7 +130,7 @@ class Training:
         if megatron is not None:
             environment["MEGATRON_PATH"] = str(megatron)
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve in a container
-        command = [sys.executable, "-m", "paradyse_megatron.integration.launch", *MODEL, *flags.split()]
+        command = [sys.executable, "-m", launcher, *MODEL, *flags.split()]
         with open(self._log, "wb") as log:
             self.launcher = subprocess.Popen(
                 command,
@@ -162,6 +171,10 @@ class Training:
         """Until a micro-batch of that iteration has been recorded; the run must still be going then."""
         self._wait(lambda: any(line.iteration >= iteration for line in self.trace()), f"iteration {iteration}")
         assert self.launcher.poll() is None, self._complaint("has ended already")
+
+    def wait_for_output(self, text: str) -> None:
+        """Until some process has written `text`."""
+        self._wait(lambda: text in self._log.read_text(errors="replace"), f"'{text}'")
 
     def finish(self, limit_seconds: float = LIMIT_SECONDS) -> Result:
         """Wait for the end, whatever it is."""
