@@ -145,7 +145,7 @@ class PlannedWithFeedback:
 
 
 def _relative_octaves(lines: Sequence[TraceLine]) -> list[tuple[TraceLine, float]]:
-    """How much longer each line took than predicted, in octaves, compared with the median of all of them."""
+    """How much longer each line took than predicted, in octaves, compared with all of them."""
     timed = [
         (line, math.log2(line.measured_ms / line.predicted_ms))
         for line in lines
@@ -154,7 +154,9 @@ def _relative_octaves(lines: Sequence[TraceLine]) -> list[tuple[TraceLine, float
     if not timed:
         return []
     median = sorted(octaves for _, octaves in timed)[len(timed) // 2]
-    return [(line, min(OUTLIER_OCTAVES, max(-OUTLIER_OCTAVES, octaves - median))) for line, octaves in timed]
+    bounded = [min(OUTLIER_OCTAVES, max(-OUTLIER_OCTAVES, octaves - median)) for _, octaves in timed]
+    mean = math.fsum(bounded) / len(bounded)  # an option that all followed teaches nothing
+    return [(line, octaves - mean) for (line, _), octaves in zip(timed, bounded, strict=True)]
 
 
 def _next_steps(steps: int, octaves: float, weight: float) -> int:

@@ -55,6 +55,12 @@ def test_a_slow_option_is_given_up_and_the_factor_is_bounded(costs):
     assert f"{chosen} x2.00" in str(feedback) and feedback.correction.steps.count(0) >= len(costs.options) - 2
 
 
+def test_an_option_that_everyone_follows_teaches_nothing(costs):
+    feedback = learner(costs)
+    lines = [line("ring", measured_ms=ms) for ms in (500.0, 9.0, 10.0, 14.0)]
+    assert not feedback.learn([feedback.observe(lines)] * 2)
+
+
 @pytest.mark.parametrize("speed", [1e-6, 0.5, 1000.0, 1e9])
 def test_a_clock_of_another_speed_teaches_nothing(costs, speed):
     skewed, right = learner(costs), learner(costs)
