@@ -82,8 +82,17 @@ def _sentences(lines: list[TraceLine]) -> list[str]:
         + ("not timed" if rate is None else f"{rate:,.0f} tokens/s in forward and backward")
         + f", {100 * (padded - real) / padded:.1f} % padding",
         f"{len({line.padded_length for line in lines})} different lengths, {len({line.plan for line in lines})} plans, "
-        f"decision {_median([line.decision_us for line in lines])} us (median)",
+        f"decision {_median([line.decision_us for line in lines])} us (median){_share_of_time(lines)}",
     ]
+
+
+def _share_of_time(lines: list[TraceLine]) -> str:
+    """Of forward and backward, what finding plans took."""
+    timed = [line for line in lines if line.measured_ms]
+    if not timed:
+        return ""
+    share = sum(line.decision_us for line in timed) / sum(1e3 * (line.measured_ms or 0.0) for line in timed)
+    return f", {100 * share:.3f} % of the time in forward and backward"
 
 
 def _median(values: list[float | None]) -> str:

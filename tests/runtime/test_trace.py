@@ -70,5 +70,6 @@ def test_the_summary_says_what_was_learned_and_planned(tmp_path, capsys):
     print_summary(lines, tmp_path / "trace.jsonl")
     printed = capsys.readouterr().out
     assert "5.000 -> 1.000" in printed and "ring  x4" in printed and "2 plans" in printed
+    assert "decision 3.0 us (median), 0.030 % of the time" in printed
     print_summary([], tmp_path / "trace.jsonl")
     assert "no micro-batch" in capsys.readouterr().out
