@@ -69,6 +69,20 @@ def test_seeds_epochs_and_windows_differ() -> None:
     assert (np.diff(first.sample_ids(0, 1024).reshape(-1, 4).min(axis=1)) < 0).any(), "steps come in an order of chance"
 
 
+@pytest.mark.parametrize("num_samples", [1000, 1001, 1003])
+def test_steps_hold_neighbours_in_every_epoch_and_come_in_another_order(num_samples: int) -> None:
+    """Also where an end of the epoch cuts through a step."""
+    shape = BatchShape(2, 2, 8)
+    order = BalancedOrder(np.arange(num_samples), 1, shape, shape.window())
+    shortest = []
+    for epoch in range(3):
+        first, end = -(-epoch * num_samples // shape.step), (epoch + 1) * num_samples // shape.step
+        steps = order.sample_ids(first * shape.step, (end - first) * shape.step).reshape(-1, shape.step)
+        assert len(steps) >= 249 and (np.ptp(steps, axis=1) == shape.step - 1).all()
+        shortest.append(steps.min(axis=1)[:200] // 8)
+    assert not any((one == other).all() for one, other in zip(shortest, shortest[1:] + shortest[:1], strict=True))
+
+
 def test_the_longest_goes_to_the_rank_that_has_done_least() -> None:
     """8, 7 | 6, 5 in any order of the steps: 8 + 5 against 7 + 6."""
     order = BalancedOrder(np.array([5, 6, 7, 8]), 3, BatchShape(1, 2, 4), 4)
