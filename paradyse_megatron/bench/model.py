@@ -1,72 +1,82 @@
-"""The model that benchmarks run on CPU ranks: megatron-core's GPT with our layers or its own, and a micro-batch."""
+"""The model that benchmarks run on CPU ranks: megatron-core's GPT with our layers or its own, and micro-batches."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
-from megatron.core.transformer.transformer_config import TransformerConfig
 
+from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.layers.active import use_plan
+from paradyse_megatron.layers.loss_head import planned_loss
+from paradyse_megatron.layers.prefetch import link_layers
 from paradyse_megatron.layers.spec import layer_spec, stock_layer_spec
+from paradyse_megatron.layouts.padding import pad_to_multiple
+from paradyse_megatron.planner.plan import Plan
+from paradyse_megatron.profiling.parts import layer_config
+from paradyse_megatron.profiling.stack import accumulate_apart
 
 
-def gpt(
-    num_layers: int,
-    hidden_size: int,
-    num_heads: int,
-    num_groups: int,
-    vocab_size: int,
-    max_length: int,
-    stock: bool = False,
-    **extra: Any,
-) -> GPTModel:
-    """A Llama-like model in fp32 on all ranks as one tensor-parallel group; `stock` has Megatron's layers."""
-    num_ranks = torch.distributed.get_world_size()
+def start_ranks() -> None:
+    """All ranks of the world as one tensor-parallel group."""
     if not parallel_state.model_parallel_is_initialized():
-        parallel_state.initialize_model_parallel(tensor_model_parallel_size=num_ranks)
+        parallel_state.initialize_model_parallel(tensor_model_parallel_size=torch.distributed.get_world_size())
         model_parallel_cuda_manual_seed(1)
-    config = TransformerConfig(
-        num_layers=num_layers,
-        hidden_size=hidden_size,
-        ffn_hidden_size=4 * hidden_size,
-        num_attention_heads=num_heads,
-        num_query_groups=num_groups,
-        normalization="RMSNorm",
-        activation_func=F.gelu,
-        add_bias_linear=False,
-        params_dtype=torch.float32,
-        pipeline_dtype=torch.float32,
-        tensor_model_parallel_size=num_ranks,
-        sequence_parallel=num_ranks > 1,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        bias_dropout_fusion=False,
-        bias_activation_fusion=False,
-        masked_softmax_fusion=False,
-        persist_layer_norm=False,
-        use_cpu_initialization=True,
-        gradient_accumulation_fusion=False,
-        apply_rope_fusion=False,
-        **extra,
-    )
-    spec = stock_layer_spec(config) if stock else layer_spec(config)
-    return GPTModel(
-        config, spec, vocab_size, max_length, position_embedding_type="rope", share_embeddings_and_output_weights=True
-    )
 
 
-def micro_batch(seq_length: int, vocab_size: int, seed: int) -> dict[str, Any]:
-    """Keyword arguments of `GPTModel.forward` for one sequence of random tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(0, vocab_size, (1, seq_length + 1), generator=generator)
-    positions = torch.arange(seq_length).unsqueeze(0)
+def gpt(shape: ModelShape, max_length: int, stock: bool = False) -> GPTModel:
+    """A model of this shape with our layers, linked for prefetch; `stock` has Megatron's own."""
+    start_ranks()
+    group = parallel_state.get_tensor_model_parallel_group()
+    config = layer_config(shape, group.size(), num_layers=shape.num_layers)
+    model = GPTModel(
+        config,
+        stock_layer_spec(config) if stock else layer_spec(config),
+        shape.padded_vocab_size(group.size()),
+        max_length,
+        position_embedding_type="rope" if shape.rotary else "learned_absolute",
+        share_embeddings_and_output_weights=shape.tied_embeddings,
+    )
+    if not stock:
+        link_layers(model.decoder.layers, group)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+        accumulate_apart(parameter)
+    return model
+
+
+def train_step(model: GPTModel, tokens: Sequence[int], plan: Plan | None) -> float:
+    """Forward and backward on one document, without the optimizer's step; returns its mean loss.
+
+    Args:
+        plan: None for a stock model.
+    """
+    losses = model(**_micro_batch(tokens), **({} if plan is None else {"output_processor": planned_loss}))
+    loss = losses[0, : len(tokens) - 1].mean()
+    loss.backward()
+    return float(loss.detach())
+
+
+def step_under(model: GPTModel, tokens: Sequence[int], plan: Plan | None) -> float:
+    """`train_step`, following `plan`."""
+    if plan is None:
+        return train_step(model, tokens, None)
+    with use_plan(plan):
+        return train_step(model, tokens, plan)
+
+
+def _micro_batch(tokens: Sequence[int]) -> dict[str, Any]:
+    """Keyword arguments of `GPTModel.forward` for one document of at least two tokens, padded."""
+    length = pad_to_multiple(len(tokens) - 1, torch.distributed.get_world_size())
+    padded = torch.zeros(1, length + 1, dtype=torch.int64)
+    padded[0, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
     return {
-        "input_ids": tokens[:, :-1],
-        "position_ids": positions,
+        "input_ids": padded[:, :-1].contiguous(),
+        "position_ids": torch.arange(length).unsqueeze(0),
         "attention_mask": None,
-        "labels": tokens[:, 1:].contiguous(),
+        "labels": padded[:, 1:].contiguous(),
     }

@@ -5,55 +5,47 @@ Run over an emulated link, as loopback leaves nothing to hide.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 WORKER = "paradyse_megatron.bench.overlap:measure"
 
 
-def measure(
-    seq_length: int, repetitions: int, num_layers: int, hidden_size: int, num_heads: int, num_groups: int
-) -> dict[str, Any]:
-    """Worker: median milliseconds of forward and backward with each overlap on and off, and the ratio off over on."""
-    import torch
-    from megatron.core import parallel_state
+def measure(shape: Mapping[str, Any], plan: str, seq_length: int, repetitions: int) -> dict[str, Any]:
+    """Worker: median milliseconds of forward and backward with the overlap of `plan` on and off, and off over on.
 
-    from paradyse_megatron.bench.model import gpt, micro_batch
-    from paradyse_megatron.layers.active import use_plan
-    from paradyse_megatron.layers.prefetch import link_layers
+    Args:
+        plan: "ring", for its hops; a plan of gathered weights, for their prefetch.
+    """
+    import torch
+
+    from paradyse_megatron.bench.model import gpt, step_under
+    from paradyse_megatron.costmodel.shape import ModelShape
     from paradyse_megatron.planner.plan import Plan
 
-    model = gpt(num_layers, hidden_size, num_heads, num_groups, vocab_size=256, max_length=seq_length)
-    tokens = micro_batch(seq_length, vocab_size=256, seed=1)
-    link_layers(model.decoder.layers, parallel_state.get_tensor_model_parallel_group())
+    of_shape = ModelShape(**shape)
+    model = gpt(of_shape, seq_length)
+    tokens = [token % of_shape.vocab_size for token in range(seq_length + 1)]
+    parsed = Plan.parse(plan, of_shape.num_layers)
+    off = waiting_hops if plan == "ring" else functools.partial(without_prefetch, model.decoder.layers)
 
-    def step(plan: str) -> None:
-        with use_plan(Plan.parse(plan, num_layers)):
-            model(**tokens).sum().backward()
-
-    def timed(plan: str, condition: AbstractContextManager[None]) -> float:
+    def timed(condition: AbstractContextManager[None]) -> float:
         with condition:
             torch.distributed.barrier()
             begin = time.perf_counter()
-            step(plan)
+            step_under(model, tokens, parsed)
             torch.distributed.barrier()
             return 1e3 * (time.perf_counter() - begin)
 
-    cases: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {
-        "prefetch": ("ulysses", lambda: without_prefetch(model.decoder.layers)),
-        "ring": ("ring", waiting_hops),
-    }
-    figures = {}
-    for name, (plan, off) in cases.items():
-        step(plan)
-        pairs = [(timed(plan, nullcontext()), timed(plan, off())) for _ in range(repetitions)]
-        on_ms, off_ms = (statistics.median(side) for side in zip(*pairs, strict=True))
-        ratio = statistics.median(off_time / on_time for on_time, off_time in pairs)
-        figures[name] = {"plan": plan, "on_ms": on_ms, "off_ms": off_ms, "off_over_on": ratio}
-    return figures
+    step_under(model, tokens, parsed)
+    pairs = [(timed(nullcontext()), timed(off())) for _ in range(repetitions)]
+    on_ms, off_ms = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(off_time / on_time for on_time, off_time in pairs)
+    return {"plan": plan, "seq_length": seq_length, "on_ms": on_ms, "off_ms": off_ms, "off_over_on": ratio}
 
 
 @contextmanager

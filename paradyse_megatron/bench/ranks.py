@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -69,7 +70,7 @@ def run_on_ranks(
             reason = _wait(processes, timeout_seconds)
         finally:
             _kill(processes)
-        failure = reason and f"{reason}\n{_tail(folder, processes)}"
+        failure = reason and f"{reason}\n{_tail(folder, reason)}"
         return Outcome([_read(folder / f"result{rank}.json") for rank in range(num_ranks)], failure)
 
 
@@ -103,7 +104,7 @@ def _wait(processes: list[subprocess.Popen[bytes]], timeout_seconds: float) -> s
         codes = [process.poll() for process in processes]
         failed = [f"rank {rank} ended with code {code}" for rank, code in enumerate(codes) if code]
         if failed and reason is None:
-            reason = ", ".join(failed)
+            reason = ", ".join(failed)  # those that fail later do so because of these
             end = min(end, time.monotonic() + GRACE_SECONDS)
         if None not in codes:
             return reason
@@ -120,10 +121,10 @@ def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def _tail(folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
-    """The end of the output of the first rank that failed by itself."""
-    failed = [rank for rank, process in enumerate(processes) if process.returncode > 0] or [0]
-    lines = (folder / f"rank{failed[0]}.log").read_text(errors="replace").splitlines()
+def _tail(folder: Path, reason: str) -> str:
+    """The end of the output of the first rank that the reason names."""
+    named = re.search(r"rank (\d+)", reason)
+    lines = (folder / f"rank{named[1] if named else 0}.log").read_text(errors="replace").splitlines()
     return "\n".join(lines[-TAIL_LINES:])
 
 

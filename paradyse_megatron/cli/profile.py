@@ -1,4 +1,4 @@
-"""Make the cost model of a model: trace its layers without hardware, and work out times on a described machine."""
+"""Make the cost model of a model: trace its layers, then measure them here, or cost them on a described machine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 
 from paradyse_megatron.cli.answer import Answer
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.model_sources import read_shape
+from paradyse_megatron.integration.machine import Machine, this_machine
+from paradyse_megatron.planner.option import Option
 
-EXAMPLE = (
-    "paradyse profile --trace-only --model configs/models/llama-2-7b.yaml --group-size 8 --cluster dgx-h100 "
-    "--out llama.cost.json"
-)
+EXAMPLE = "paradyse profile --model configs/models/tiny.yaml --group-size 2 --budget-seconds 60 --out tiny.cost.json"
 SHOWN_TOKENS = 32_768
 
 
@@ -31,21 +32,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--group-size", required=True, type=int, metavar="P", help="tensor-parallel ranks")
     parser.add_argument("--out", required=True, metavar="FILE", help="where to write the cost model")
-    parser.add_argument("--trace-only", action="store_true", help="no hardware: count on fake tensors")
     parser.add_argument(
-        "--cluster", metavar="F", default="dgx-h100", help="a file or name as in configs/clusters (default: dgx-h100)"
+        "--trace-only", action="store_true", help="measure nothing: count on fake tensors, for a described machine"
     )
+    parser.add_argument(
+        "--cluster",
+        metavar="F",
+        help="a file or name as in configs/clusters (default: dgx-h100 with --trace-only, else the one most like this)",
+    )
+    parser.add_argument(
+        "--budget-seconds", type=float, default=300, metavar="T", help="for measuring times (default: 300)"
+    )
+    parser.add_argument(
+        "--longest", type=int, default=131_072, metavar="N", help="measure no longer sequences (default: 131072 tokens)"
+    )
+    parser.add_argument("--options", metavar="LIST", help="measure these only, such as tp_sp,ulysses (default: all)")
     parser.add_argument("--micro-batch-size", type=int, default=1, metavar="B", help="sequences (default: 1)")
 
 
 def run(asked: argparse.Namespace) -> Answer:
     """Write the file; the answer is no where the trace contradicts the closed forms."""
-    if not asked.trace_only:
-        raise ValueError(
-            "measuring times on this machine is not in this version; add --trace-only for a cost model from a trace of "
-            "the layers and a description of the machine (--cluster)."
-        )
-    shape, description = read_shape(asked.model), shipped("clusters", asked.cluster)
+    environment = dict(os.environ)
+    machine = None if asked.trace_only else this_machine(environment)
+    name = asked.cluster or ("dgx-h100" if machine is None else machine.cluster)
+    shape, description = read_shape(asked.model), shipped("clusters", name)
     cluster = Cluster.from_yaml(description)
     warnings.simplefilter("ignore")  # Megatron's and torch's, on every import and every message
     _import_megatron()
@@ -54,8 +64,31 @@ def run(asked: argparse.Namespace) -> Answer:
     model = traced_cost_model(
         shape, cluster, description.stem, asked.group_size, asked.micro_batch_size, progress=_tell
     )
+    faults = disagreements(model, cluster)
+    if machine is not None:
+        model = _measured(asked, model, machine, environment)
     model.save(asked.out)
-    return _answer(model, disagreements(model, cluster), asked.out)
+    return _answer(model, faults, asked.out)
+
+
+def _measured(
+    asked: argparse.Namespace, traced: CostModel, machine: Machine, environment: Mapping[str, str]
+) -> CostModel:
+    if machine.num_gpus and asked.group_size > machine.num_gpus:
+        raise ValueError(f"--group-size {asked.group_size} is more than the {machine.num_gpus} GPUs here.")
+    from paradyse_megatron.integration import profile
+
+    out = Path(asked.out)
+    request = profile.Request(
+        traced=traced,
+        budget_seconds=asked.budget_seconds,
+        longest_tokens=asked.longest,
+        memory_bytes=machine.rank_memory_bytes(asked.group_size),
+        keep=out.with_name(f".{out.name}.measured.json"),
+        machine=machine.name,
+        options=asked.options and [str(Option.parse(text)) for text in asked.options.split(",")],
+    )
+    return profile.measure(request, profile.by_torchrun(asked.group_size, environment))
 
 
 def _import_megatron() -> None:

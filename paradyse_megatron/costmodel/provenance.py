@@ -9,6 +9,8 @@ from importlib import metadata
 
 from paradyse_megatron import __version__
 
+NOT_MEASURED = "Nothing was measured: times are work divided by the rates in the machine's description."
+
 
 @dataclass(frozen=True)
 class Accuracy:

@@ -26,6 +26,7 @@ from paradyse_megatron.costmodel.model_sources import shape_of_arguments
 from paradyse_megatron.costmodel.provenance import running_versions
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.hybrid import num_planned_layers
+from paradyse_megatron.integration.machine import CLUSTERS
 
 COST_FILE = "cost_model.json"
 """Next to the run's trace."""
@@ -71,8 +72,7 @@ def cluster_name() -> str:
     if cpu.is_enabled() or not torch.cuda.is_available():
         return "cpu-2core"
     found = torch.cuda.get_device_name()
-    known = {"A100": "dgx-a100", "H200": "h200", "4090": "8x4090-pcie"}
-    return next((name for part, name in known.items() if part in found), "dgx-h100")
+    return next((name for part, name in CLUSTERS.items() if part in found), "dgx-h100")
 
 
 def _candidates(args: argparse.Namespace, ranks: int, machine: Cluster) -> Iterator[CostModel]:

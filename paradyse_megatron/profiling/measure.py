@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
 
 from paradyse_megatron.costmodel.shape import ModelShape
-from paradyse_megatron.planner.jsonfile import Json, read_object, write_object
+from paradyse_megatron.planner.jsonfile import Json, check_keys, read_object, write_object
 from paradyse_megatron.planner.plan import HEADS
 from paradyse_megatron.profiling.head import Head
 from paradyse_megatron.profiling.schedule import Point, Samples, Schedule
@@ -27,6 +27,7 @@ MEMORY_POINTS = 3
 """Lengths at which memory is weighed, the longest ones timed: the curve is known, a correction is sought."""
 
 HEAD_TARGETS = tuple(f"head:{head}" for head in HEADS)
+"""How the two loss heads are named among what is measured."""
 
 
 @dataclass
@@ -53,17 +54,16 @@ class Assignment:
     Attributes:
         shape: of the model.
         batch: sequences in a micro-batch.
-        options: canonical texts.
-        shortest, longest: bounds of the lengths, in tokens.
+        longest: by canonical option text, and for the head, the longest length to try, in tokens.
+        shortest: length to begin with.
         budget_seconds: for timing; weighing memory comes on top, one run a point.
         keep: file that holds what was measured so far.
     """
 
     shape: ModelShape
     batch: int
-    options: Sequence[str]
+    longest: Mapping[str, int]
     shortest: int
-    longest: int
     budget_seconds: float
     keep: str | os.PathLike[str]
 
@@ -72,12 +72,8 @@ Progress = Callable[[float, str], None]
 """Told the share that is done, and what is under way."""
 
 
-def profile(assignment: Assignment, fits: Callable[[str, int], bool], progress: Progress) -> Measured:
-    """Collective over all ranks, which form one tensor-parallel group; complete on rank 0 only.
-
-    Args:
-        fits: whether a target fits in memory at a length, as far as is known.
-    """
+def profile(assignment: Assignment, progress: Progress) -> Measured:
+    """Collective over all ranks, which form one tensor-parallel group; complete on rank 0 only."""
     stack, head = LayerStack(assignment.shape, assignment.batch), Head(assignment.shape, assignment.batch)
     measured = _resumed(assignment) if _is_first() else Measured()
     measured.num_layers = len(stack.layers)
@@ -91,7 +87,7 @@ def profile(assignment: Assignment, fits: Callable[[str, int], bool], progress: 
         return part.milliseconds(name, point[1])
 
     measured.wires = measure_wires(stack.group)
-    _take_times(assignment, measured, fits, clock, progress)
+    _take_times(assignment, measured, clock, progress)
     _take_weights(assignment, measured, weigh, progress)
     return measured
 
@@ -103,14 +99,15 @@ def _part(stack: LayerStack, head: Head, target: str) -> tuple[Any, str]:
 def _take_times(
     assignment: Assignment,
     measured: Measured,
-    fits: Callable[[str, int], bool],
     clock: Callable[[Point], float],
     progress: Progress,
 ) -> None:
     """The first rank follows the schedule, the others the first rank."""
-    targets, budget = (*assignment.options, *HEAD_TARGETS), assignment.budget_seconds
-    bounds = (assignment.shortest, assignment.longest, dist.get_world_size())
-    schedule = Schedule(targets, *bounds, fits, budget, measured.samples)
+    targets, budget = tuple(assignment.longest), assignment.budget_seconds
+    bounds = (assignment.shortest, max(assignment.longest.values()), dist.get_world_size())
+    schedule = Schedule(
+        targets, *bounds, lambda target, length: length <= assignment.longest[target], budget, measured.samples
+    )
     for target in targets:  # what is made on first use: buffers, kernels, connections
         clock((target, schedule.rungs[0]))
     begin = saved = time.monotonic()
@@ -133,11 +130,12 @@ def _take_weights(
     """Memory of the longest points of each target."""
     wanted = [
         (target, length)
-        for target in (*assignment.options, *HEAD_TARGETS)
+        for target in assignment.longest
         for length in measured.samples.lengths(target)[-MEMORY_POINTS:]
     ]
     todo: list[Point] = _told([point for point in wanted if point not in measured.peak_bytes] if _is_first() else None)
-    for number, point in enumerate(map(tuple, todo)):
+    for number, (target, length) in enumerate(todo):
+        point = target, length
         progress(number / len(todo), f"memory of {point[0]} at {point[1]:,} tokens")
         measured.peak_bytes[point] = weigh(point)
     _keep(assignment, measured)
@@ -160,9 +158,8 @@ def _identity(assignment: Assignment) -> Json:
         "model": assignment.shape.as_dict(),
         "micro_batch_size": assignment.batch,
         "group_size": dist.get_world_size(),
-        "options": list(assignment.options),
         "shortest": assignment.shortest,
-        "longest": assignment.longest,
+        "longest": dict(assignment.longest),
     }
 
 
@@ -173,6 +170,7 @@ def _keep(assignment: Assignment, measured: Measured) -> None:
             "milliseconds": [[*point, times] for point, times in measured.samples.of.items()],
             "peak_bytes": [[*point, num_bytes] for point, num_bytes in measured.peak_bytes.items()],
             "wires": measured.wires,
+            "num_layers": measured.num_layers,
         }
         write_object(assignment.keep, SCHEMA, content)
 
@@ -181,9 +179,16 @@ def _resumed(assignment: Assignment) -> Measured:
     """What an interrupted run of the same assignment had measured."""
     if not os.path.exists(assignment.keep):
         return Measured()
-    found = read_object(assignment.keep, "interrupted profile", SCHEMA)
-    if found.get("of") != _identity(assignment):
-        return Measured()
+    of, measured = read_kept(assignment.keep)
+    return measured if of == _identity(assignment) else Measured()
+
+
+def read_kept(path: str | os.PathLike[str]) -> tuple[Json, Measured]:
+    """What a file of measurements is of, and what it holds. Raises ValueError."""
+    found = read_object(path, "file of measurements", SCHEMA)
+    check_keys(
+        found, {"of", "milliseconds", "peak_bytes", "wires", "num_layers"}, set(), f"File of measurements {path}"
+    )
     samples = Samples({(target, length): times for target, length, times in found["milliseconds"]})
     peaks = {(target, length): num_bytes for target, length, num_bytes in found["peak_bytes"]}
-    return Measured(samples, peaks, found["wires"])
+    return found["of"], Measured(samples, peaks, found["wires"], found["num_layers"])

@@ -99,7 +99,7 @@ def _let_go(parameter: Tensor) -> None:
     parameter.grad = None
 
 
-def layer_config(shape: ModelShape, group_size: int, experts: bool = False) -> TransformerConfig:
+def layer_config(shape: ModelShape, group_size: int, experts: bool = False, num_layers: int = 1) -> TransformerConfig:
     """Megatron's configuration of a model of this shape, as far as one layer is concerned.
 
     Experts get equally many tokens each: a capacity of exactly their share, which nothing exceeds.
@@ -114,7 +114,7 @@ def layer_config(shape: ModelShape, group_size: int, experts: bool = False) -> T
         "moe_router_load_balancing_type": "none",
     }
     return TransformerConfig(
-        num_layers=1,
+        num_layers=num_layers,
         hidden_size=shape.hidden_size,
         ffn_hidden_size=shape.ffn_hidden_size,
         num_attention_heads=shape.num_attention_heads,

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate, make_setting
 from paradyse_megatron.costmodel.model import CostModel
-from paradyse_megatron.costmodel.provenance import Provenance
+from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Provenance
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.option import Option
 from paradyse_megatron.profiling.check import agreement
 from paradyse_megatron.profiling.trace import trace_parts, traced_lengths
 
-NOT_MEASURED = "Nothing was measured: times are work divided by the rates in the machine's description."
 UNFUSED = "Layers are Megatron's local ones: attention of tp_sp stores its scores, and norms are several operations."
 FUSED = "Attention of tp_sp is a flash kernel, and a norm is one kernel."
 BALANCED = "Every expert gets the same number of tokens."

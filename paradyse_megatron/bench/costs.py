@@ -1,0 +1,48 @@
+"""The cost model of a benchmark's model, measured on the ranks and over the interconnect that it will run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paradyse_megatron.bench.links import Links
+from paradyse_megatron.bench.ranks import run_on_ranks
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.planner.jsonfile import Json
+
+RANK = "paradyse_megatron.integration.profile_rank:run"
+
+
+def cost_model_over(
+    shape: ModelShape,
+    num_ranks: int,
+    links: Links | None,
+    budget_seconds: float,
+    longest: int,
+    folder: Path,
+    options: Sequence[str],
+) -> CostModel:
+    """Costs of `options`, traced in this process, which must have no process groups, and measured over `links`."""
+    from paradyse_megatron import cpu
+
+    cpu.enable()
+    from paradyse_megatron.costmodel.cluster import Cluster
+    from paradyse_megatron.costmodel.configs import shipped
+    from paradyse_megatron.integration.machine import this_machine
+    from paradyse_megatron.integration.profile import Request, measure
+    from paradyse_megatron.profiling.traced_model import traced_cost_model
+
+    def launch(arguments: Json) -> None:
+        outcome = run_on_ranks(RANK, num_ranks, arguments, links=links, timeout_seconds=10 * budget_seconds)
+        if outcome.failure:
+            raise ChildProcessError(f"the profile did not end: {outcome.failure}")
+
+    machine = this_machine({"CUDA_VISIBLE_DEVICES": ""})
+    traced = traced_cost_model(shape, Cluster.from_yaml(shipped("clusters", "cpu-2core")), "cpu-2core", num_ranks)
+    memory_bytes = machine.rank_memory_bytes(num_ranks) // 2
+    keep = folder / "measured.json"
+    model = measure(Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, options), launch)
+    kind = model.kinds[0]
+    return replace(model, costs={kind: {option: model.costs[kind][option] for option in options}})

@@ -1,0 +1,185 @@
+"""What deciding by length brings: the dynamic plan beside stock Megatron and every static configuration.
+
+Same documents, weights and ranks, over loopback or an emulated interconnect. First the model is profiled there, as a
+user would; then all contenders race, document by document, in turn; then each is given only so much memory and longer
+and longer documents, until an allocation really fails. Forward and backward are timed; the optimizer's step is the
+same for all and left out.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paradyse_megatron.bench import contenders
+from paradyse_megatron.bench.contenders import DYNAMIC, DYNAMIC_LIMITED, STOCK, Plans
+from paradyse_megatron.bench.costs import cost_model_over
+from paradyse_megatron.bench.documents import sample_documents
+from paradyse_megatron.bench.levels import Level, levels
+from paradyse_megatron.bench.race import RACE, REACH
+from paradyse_megatron.bench.ranks import run_on_ranks
+from paradyse_megatron.bench.verdict import Verdict
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.layouts.padding import pad_to_multiple
+from paradyse_megatron.planner.memory import peak_bytes
+from paradyse_megatron.planner.planner import Planner
+
+SHAPE = ModelShape(
+    hidden_size=256,
+    num_layers=4,
+    num_attention_heads=8,
+    ffn_hidden_size=1024,
+    vocab_size=257,
+    add_bias=False,
+    rms_norm=True,
+    rotary=True,
+    dtype="fp32",
+)
+"""Llama-like, small enough for a CPU, and as lopsided between attention and the rest at 4,096 tokens as 7B at 64K."""
+
+OPTIONS = tuple(
+    "tp_sp tp_sp+selective tp_sp+full ulysses ulysses/tp_sp ulysses+full ring ring+full "
+    "upipe upipe+full metp metp+full".split()
+)
+"""Static choices of the race, and what the dynamic plan may use. (On so few ranks `usp` is `ulysses`.)"""
+
+RUN_SECONDS = 900
+RESERVE = 0.05
+"""Of the memory limit, what the planner leaves alone: allocations come in pages and pools."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run.
+
+    Attributes:
+        num_documents, longest: of the race.
+        profile_seconds: given to the profile of each interconnect.
+        reach: lengths tried under the memory limit.
+    """
+
+    num_documents: int
+    longest: int
+    profile_seconds: float
+    reach: tuple[int, ...]
+
+
+QUICK = Size(16, 4096, 100, (2048, 4096, 6144, 8192, 12288, 16384))
+FULL = Size(40, 8192, 300, (2048, 4096, 6144, 8192, 12288, 16384, 24576, 32768))
+
+
+def bench(size: Size, num_ranks: int, only_node: bool, seed: int = 0) -> dict[str, Any]:
+    """Everything, as JSON; with `only_node` over one interconnect only (`levels.levels`)."""
+    documents = sample_documents(size.num_documents, size.longest, seed)
+    found: dict[str, Any] = {"num_ranks": num_ranks, "lengths": [len(each) - 1 for each in documents]}
+    chosen = levels(num_ranks, only_node)
+    found["levels"] = {level.name: _at_level(level, size, num_ranks, documents) for level in chosen}
+    main = found["levels"][chosen[-1].name if len(chosen) == 1 else chosen[1].name]
+    return found | {key: main[key] for key in Verdict.KEYS}
+
+
+def _at_level(level: Level, size: Size, num_ranks: int, documents: Sequence[Sequence[int]]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="paradyse-bench-") as folder, level.links(num_ranks) as links:
+        _tell(f"{level.name}: profiling for {size.profile_seconds:.0f} s")
+        costs = cost_model_over(SHAPE, num_ranks, links, size.profile_seconds, size.longest, Path(folder), OPTIONS)
+        lengths = [len(document) - 1 for document in documents]
+        limit = memory_limit(costs, max(lengths))
+        plans = all_plans(costs, lengths, limit)
+        _tell(f"{level.name}: racing {len(plans)} contenders over {len(documents)} documents")
+        arguments = {"shape": SHAPE.as_dict(), "documents": documents, "plans": plans}
+        outcome = run_on_ranks(RACE, num_ranks, arguments, links=links, timeout_seconds=4 * RUN_SECONDS)
+        if outcome.failure:
+            raise RuntimeError(f"the race did not end: {outcome.failure}")
+        reach = _reach(costs, size, num_ranks, limit, Path(folder))
+        predicted = predictions(costs, plans, lengths)
+        verdict = Verdict(lengths, outcome.results[0], reach, predicted)
+        return {"rate_mbit": level.rate_mbit, "memory_limit_bytes": limit, "plans": plans} | verdict.as_dict()
+
+
+def memory_limit(costs: CostModel, longest: int) -> int:
+    """Bytes of activations: half-way between what the fastest option without recompute and with it need.
+
+    At the longest document, so that stock tensor and sequence parallelism, which keeps more, cannot train it without
+    recompute, and a static choice has to recompute all layers of all documents or use a slower strategy.
+    """
+    plain = [o for o in costs.options if "+" not in o]
+    fastest = min(plain, key=lambda option: costs.predict(option, longest).milliseconds)
+    return (_peak(costs, fastest, longest) + _peak(costs, f"{fastest}+full", longest)) // 2
+
+
+def _peak(costs: CostModel, option: str, length: int) -> int:
+    padded = pad_to_multiple(length, costs.group_size)
+    layers = [costs.predict(option, padded)] * SHAPE.num_layers
+    return peak_bytes(layers, costs.predict_head(padded).saved_bytes)
+
+
+def all_plans(costs: CostModel, lengths: Sequence[int], limit_bytes: int) -> Plans:
+    """The contenders of the race; one static configuration runs twice, which tells the noise."""
+    count, options = len(lengths), costs.options
+    statics = contenders.static_plans(options, count)
+    return (
+        contenders.stock_plans(count)
+        | statics
+        | {f"ulysses{contenders.AGAIN}": statics["ulysses"]}
+        | contenders.random_plans(options, SHAPE.num_layers, count)
+        | contenders.planned(DYNAMIC, _planner(costs, 2**60), lengths)
+        | contenders.planned(DYNAMIC_LIMITED, _planner(costs, limit_bytes), lengths)
+    )
+
+
+def _planner(costs: CostModel, limit_bytes: int) -> Planner:
+    return Planner(costs, SHAPE.num_layers, max(1, int((1 - RESERVE) * limit_bytes)))
+
+
+def _reach(costs: CostModel, size: Size, num_ranks: int, limit_bytes: int, folder: Path) -> dict[str, int]:
+    """The longest length that each contender trains within the limit, by real allocations; 0 for none."""
+    planner = _planner(costs, limit_bytes)
+    documents = [[token % SHAPE.vocab_size for token in range(length + 1)] for length in size.reach]
+    plans: dict[str, list[str | None]] = {STOCK: [None] * len(documents)}
+    plans |= {option: [option] * len(documents) for option in costs.options}
+    plans[DYNAMIC_LIMITED] = [str(planner.plan(length)) for length in size.reach]
+    found = {}
+    for name, of_documents in plans.items():
+        notes = folder / "notes"
+        notes.unlink(missing_ok=True)
+        arguments = {
+            "shape": SHAPE.as_dict(),
+            "documents": documents,
+            "plans": of_documents,
+            "allowance_bytes": limit_bytes,
+            "notes": str(notes),
+        }
+        run_on_ranks(REACH, num_ranks, arguments, timeout_seconds=RUN_SECONDS)  # a failed allocation ends it
+        trained = notes.read_text().split() if notes.exists() else []
+        found[name] = int(trained[-1]) - 1 if trained else 0
+        _tell(f"within {limit_bytes / 2**20:,.0f} MiB {name} trains up to {found[name]:,} tokens")
+    return found
+
+
+def predictions(
+    costs: CostModel, plans: Mapping[str, Sequence[str | None]], lengths: Sequence[int]
+) -> dict[str, float]:
+    """Predicted milliseconds of all documents under each contender's plans; stock as `tp_sp`."""
+    return {
+        name: sum(_milliseconds(costs, plan or "tp_sp", length) for plan, length in zip(texts, lengths, strict=True))
+        for name, texts in plans.items()
+    }
+
+
+def _milliseconds(costs: CostModel, text: str, length: int) -> float:
+    from paradyse_megatron.planner.plan import Plan
+
+    padded = pad_to_multiple(length, costs.group_size)
+    plan = Plan.parse(text, SHAPE.num_layers)
+    layers = sum(costs.predict(option, padded).milliseconds for option in plan.options)
+    return layers + costs.predict_head(padded, plan.head).milliseconds
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

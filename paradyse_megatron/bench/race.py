@@ -1,0 +1,86 @@
+"""The race: every contender on every document, in turn, in one process group; and how long a document each can take.
+
+Contenders differ in nothing but the plan, so they run on the same weights, one after another on the same document, in
+an order that rotates; what drifts on the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+RACE = "paradyse_megatron.bench.race:race"
+REACH = "paradyse_megatron.bench.race:reach"
+
+
+def race(
+    shape: Mapping[str, Any], documents: Sequence[Sequence[int]], plans: Mapping[str, Sequence[str | None]]
+) -> dict[str, list[float]]:
+    """Worker: milliseconds of each contender on each document, forward and backward, on the slowest rank."""
+    from paradyse_megatron.bench.contenders import parse
+    from paradyse_megatron.bench.model import gpt, step_under
+    from paradyse_megatron.costmodel.shape import ModelShape
+    from paradyse_megatron.profiling.stack import settle
+
+    of_shape = ModelShape(**shape)
+    longest = max(map(len, documents)) + 64
+    models = {stock: gpt(of_shape, longest, stock) for stock in (False, True)}
+    group = models[False].decoder.layers[0].self_attention.tp_group
+
+    def milliseconds(document: int, plan: str | None) -> float:
+        settle(group)
+        begin = time.perf_counter()
+        step_under(models[plan is None], documents[document], parse(plan, of_shape.num_layers))
+        settle(group)
+        return 1000 * (time.perf_counter() - begin)
+
+    for of_documents in plans.values():  # what is made on first use
+        milliseconds(0, of_documents[0])
+    names = list(plans)
+    times: dict[str, list[float]] = {name: [0.0] * len(documents) for name in names}
+    for document in range(len(documents)):
+        shift = document % len(names)
+        for name in names[shift:] + names[:shift]:
+            times[name][document] = milliseconds(document, plans[name][document])
+    return times
+
+
+def reach(
+    shape: Mapping[str, Any],
+    documents: Sequence[Sequence[int]],
+    plans: Sequence[str | None],
+    allowance_bytes: int,
+    notes: str,
+) -> None:
+    """Worker: train on ever longer documents with only so much memory left, until an allocation fails.
+
+    Args:
+        documents: shortest first.
+        allowance_bytes: address space that may be added to what weights, gradients and the first document took.
+        notes: file into which rank 0 writes the length of each document that was trained.
+    """
+    import torch.distributed as dist
+
+    from paradyse_megatron.bench.contenders import parse
+    from paradyse_megatron.bench.model import gpt, step_under
+    from paradyse_megatron.costmodel.shape import ModelShape
+
+    of_shape = ModelShape(**shape)
+    model = gpt(of_shape, max(map(len, documents)) + 64, plans[0] is None)
+    step_under(model, documents[0], parse(plans[0], of_shape.num_layers))
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + allowance_bytes,) * 2)
+    for document, plan in zip(documents, plans, strict=True):
+        step_under(model, document, parse(plan, of_shape.num_layers))
+        dist.barrier()
+        if dist.get_rank() == 0:
+            with open(notes, "a") as file:
+                file.write(f"{len(document)}\n")
+    sys.stdout.flush()
+
+
+def _address_space_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,0 +1,57 @@
+"""Plans by length beside stock Megatron and every static configuration, on the same documents and ranks."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from typing import Any
+
+from paradyse_megatron.cli.answer import Answer
+
+EXAMPLE = "paradyse bench dynamic --quick --out dynamic.json"
+SHOWN = {
+    "speedup_over_best_static": "over the best static choice that trains all documents within the memory limit",
+    "speedup_over_best_static_unlimited": "over the best static choice, memory unlimited",
+    "speedup_over_stock": "over stock Megatron, memory unlimited",
+    "worst_regret_at_any_length": "more time than the best static choice of a range of lengths takes, at worst",
+    "noise_floor": "by which the same choice differs from itself on a document",
+    "longest_length_over_tp_sp": "times the length that tp_sp trains within the memory limit",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this benchmark."""
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter documents, one interconnect")
+    parser.add_argument("--num-ranks", type=int, default=2, metavar="P", help="CPU ranks (default: 2)")
+
+
+def run(asked: argparse.Namespace) -> dict[str, Any]:
+    """The figures."""
+    warnings.simplefilter("ignore")
+    from paradyse_megatron.bench.dynamic import FULL, QUICK, bench
+
+    if asked.num_ranks < 2:
+        raise ValueError(f"--num-ranks is {asked.num_ranks}; there is nothing to choose from below 2.")
+    return bench(QUICK if asked.quick else FULL, asked.num_ranks, only_node=asked.quick)
+
+
+def answer(content: dict[str, Any]) -> Answer:
+    """A row a contender and interconnect, and the ratios."""
+    rows = [
+        (
+            level,
+            name,
+            f"{rate:,.0f}",
+            f"{found['longest_trained_within_limit'].get(name, 0):,}",
+            f"{found['predicted_over_measured'][name]:.2f}",
+        )
+        for level, found in content["levels"].items()
+        for name, rate in sorted(found["tokens_per_second"].items(), key=lambda item: -item[1])
+    ]
+    notes = [f"{_number(content[key])} {text}" for key, text in SHOWN.items()]
+    columns = ("interconnect", "choice", "tokens/s", "longest within the limit", "predicted / measured")
+    return Answer(content, "Plans by length against static choices", columns, rows, notes)
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"

@@ -1,0 +1,177 @@
+"""A traced cost model with what was measured put in its place: times fitted, memory corrected, accuracy stated.
+
+Times of an option that was not measured (it did not fit, or there was no time) are the described machine's, times what
+the measured options are off by in the median.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from paradyse_megatron.costmodel import fit
+from paradyse_megatron.costmodel.costs import HeadCosts, Measured, OptionCosts
+from paradyse_megatron.costmodel.curve import Curve
+from paradyse_megatron.costmodel.fit import Times
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Accuracy, Provenance
+from paradyse_megatron.planner.cost import Cost
+from paradyse_megatron.planner.memory import peak_bytes
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What a profile brings home.
+
+    Attributes:
+        times: milliseconds of one layer by option text, and of the loss head under "head:whole" and "head:chunked".
+        peaks: bytes of a stack of layers, or of the head, by the same names and by length.
+        num_layers: of that stack.
+        machine: its name.
+    """
+
+    times: Mapping[str, Times]
+    peaks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    num_layers: int = 1
+    machine: str = "unknown"
+
+
+def with_measurements(traced: CostModel, found: Measurements) -> CostModel:
+    """`traced` with measured times and corrected memory, for models whose layers are of one kind."""
+    kind = traced.kinds[0]
+    off = _typical_error(traced, found)
+    costs = {option: _corrected(option, traced, found, off) for option in traced.options_of(kind)}
+    lengths = sorted({length for times in found.times.values() for length in times})
+    chunked = traced.chunked_head
+    return replace(
+        traced,
+        source="measured",
+        costs={**traced.costs, kind: costs},
+        head=_with_head(traced.head, "head:whole", found),
+        chunked_head=None if chunked is None else _with_head(chunked, "head:chunked", found),
+        provenance=replace(
+            Provenance.now(found.machine),
+            grid_tokens=tuple(lengths),
+            traced_tokens=traced.provenance.traced_tokens,
+            accuracy=accuracy(traced, found),
+            assumptions=_assumptions(traced, found),
+        ),
+    )
+
+
+def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
+    kept = [sentence for sentence in traced.provenance.assumptions if sentence != NOT_MEASURED]
+    scaled_options = [option for option in traced.options if option not in found.times]
+    if scaled_options:
+        kept.append(
+            f"Not measured, but worked out and scaled as the measured options are off: {', '.join(scaled_options)}."
+        )
+    noises = [noise for noise in map(fit.noise, found.times.values()) if noise is not None]
+    if noises:
+        kept.append(f"The same point measured again differs by {100 * statistics.median(noises):.1f} % in the median.")
+    return tuple(kept)
+
+
+def _corrected(option: str, traced: CostModel, found: Measurements, off: float) -> OptionCosts:
+    costs, times = traced.costs[traced.kinds[0]][option], found.times.get(option)
+    factor = memory_factor(option, traced, found)
+    return OptionCosts(
+        fit.fit_times(times) if times else scaled(costs.milliseconds, off),
+        scaled(costs.saved_bytes, factor),
+        scaled(costs.workspace_bytes, factor),
+        _measured(times or {}, found.peaks.get(option, {})),
+    )
+
+
+def _with_head(costs: HeadCosts, name: str, found: Measurements) -> HeadCosts:
+    times = found.times.get(name)
+    if not times:
+        return costs
+    return HeadCosts(fit.fit_times(times), costs.saved_bytes, _measured(times, found.peaks.get(name, {})))
+
+
+def _typical_error(traced: CostModel, found: Measurements) -> float:
+    """Measured over described time, the median over all measured points of layers."""
+    ratios = [
+        statistics.median(samples) / traced.costs[traced.kinds[0]][option].milliseconds(length)
+        for option, times in found.times.items()
+        if option in traced.options
+        for length, samples in times.items()
+    ]
+    return statistics.median(ratios) if ratios else 1.0
+
+
+def memory_factor(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> float:
+    """Measured over predicted peak, at the longest measured length other than `skip`; 1 where nothing was measured."""
+    peaks = {length: peak for length, peak in found.peaks.get(option, {}).items() if length != skip}
+    if not peaks:
+        return 1.0
+    longest = max(peaks)
+    return peaks[longest] / stack_bytes(traced.predict(option, longest), found.num_layers)
+
+
+def stack_bytes(cost: Cost, num_layers: int) -> int:
+    """Predicted peak of so many equal layers."""
+    return peak_bytes([cost] * num_layers)
+
+
+def scaled(curve: Curve, factor: float) -> Curve:
+    """The curve times a number."""
+    return Curve(
+        tuple(term * factor for term in curve.terms),
+        tuple((length, value * factor) for length, value in curve.points),
+        tuple(term * factor for term in curve.terms_below),
+    )
+
+
+def _measured(times: Times, peaks: Mapping[int, int]) -> tuple[Measured, ...]:
+    return tuple(
+        Measured(length, statistics.median(times[length]), _spread(times[length]), peaks.get(length))
+        for length in sorted(times)
+    )
+
+
+def _spread(samples: Sequence[float]) -> float:
+    if len(samples) < 2:
+        return 0.0
+    first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
+    return third - first
+
+
+def accuracy(traced: CostModel, found: Measurements) -> Accuracy:
+    """Of fits to a part of the points, tested on the rest."""
+    inside = {name: fit.held_out(times) for name, times in found.times.items() if len(times) >= 5}
+    outside = {name: fit.extrapolated(times) for name, times in found.times.items()}
+    errors = [fit.mean_error(fit.fit_times(fitted), tested) for fitted, tested in inside.values()]
+    beyond = [fit.mean_error(fit.fit_times(fitted), tested) for fitted, tested in outside.values() if tested]
+    return Accuracy(
+        time_mape_held_out=_mean(errors),
+        memory_mape_held_out=_mean(_memory_errors(traced, found)),
+        time_mape_extrapolated_4x=_mean(beyond),
+        time_mape_random_forest=_forest_error(inside) if inside else None,
+    )
+
+
+def _memory_errors(traced: CostModel, found: Measurements) -> list[float]:
+    """Of each measured peak, predicted with the factor of another length."""
+    errors = []
+    for option, peaks in found.peaks.items():
+        for length, peak in peaks.items():
+            if option in traced.options and len(peaks) > 1:
+                expected = stack_bytes(traced.predict(option, length), found.num_layers)
+                errors.append(abs(memory_factor(option, traced, found, skip=length) * expected / peak - 1))
+    return errors
+
+
+def _forest_error(inside: Mapping[str, tuple[Times, Times]]) -> float | None:
+    """Of the paper's model on the same points; None where scikit-learn is not installed."""
+    try:
+        forest = fit.random_forest({name: fitted for name, (fitted, _) in inside.items()})
+    except ImportError:
+        return None
+    return _mean([fit.mean_error(lambda n, name=name: forest(name, n), tested) for name, (_, tested) in inside.items()])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,139 @@
+"""A profile of a model on this machine: traced here, measured by ranks that torchrun starts, put together here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.layouts.padding import padding_multiple
+from paradyse_megatron.planner.jsonfile import Json
+from paradyse_megatron.profiling.measure import HEAD_TARGETS, Measured, read_kept
+from paradyse_megatron.profiling.stack import MAX_LAYERS
+
+SHORTEST_TOKENS = 128
+SAFE_SHARE = 0.7
+"""Of the memory that is there, what a measured stack may take: what it takes is only predicted yet."""
+
+Launch = Callable[[Json], None]
+"""Runs `profile_rank.run` with these arguments on P ranks; raises a RuntimeError when that fails."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure.
+
+    Attributes:
+        traced: the cost model to put measurements into.
+        budget_seconds: for timing.
+        longest_tokens: no length above this one.
+        memory_bytes: that one rank may use.
+        keep: file for what was measured so far.
+        machine: name of the machine.
+        options: canonical texts of those to measure; None for all that have costs.
+    """
+
+    traced: CostModel
+    budget_seconds: float
+    longest_tokens: int
+    memory_bytes: int
+    keep: Path
+    machine: str
+    options: Sequence[str] | None = None
+
+
+def measure(request: Request, launch: Launch) -> CostModel:
+    """The traced model with what P ranks measured in its place; the file `keep` is gone afterwards.
+
+    Raises:
+        ValueError: layers of several kinds, or nothing fits in memory.
+    """
+    traced = request.traced
+    if len(traced.kinds) > 1 or traced.kinds != ("dense",):
+        raise ValueError(
+            f"Layers with experts cannot be measured yet (the model has {', '.join(traced.kinds)} layers); "
+            "add --trace-only."
+        )
+    longest = longest_lengths(request)
+    launch(
+        {
+            "shape": traced.shape.as_dict(),
+            "batch": traced.micro_batch_size,
+            "longest": longest,
+            "shortest": min(SHORTEST_TOKENS, *longest.values()),
+            "budget_seconds": request.budget_seconds,
+            "keep": str(request.keep),
+        }
+    )
+    _, found = read_kept(request.keep)
+    model = with_measurements(traced, _as_measurements(found, request.machine))
+    request.keep.unlink()
+    return model
+
+
+def longest_lengths(request: Request) -> dict[str, int]:
+    """For each option and each head, the longest length that should fit in memory, in tokens.
+
+    Raises:
+        ValueError: some option fits at no length.
+    """
+    traced = request.traced
+    num_layers = min(traced.shape.num_layers, MAX_LAYERS)
+
+    def needed(target: str, length: int) -> int:
+        if target in HEAD_TARGETS:
+            return traced.predict_head(length, target.partition(":")[2]).saved_bytes
+        return stack_bytes(traced.predict(target, length), num_layers)
+
+    options = traced.options if request.options is None else request.options
+    targets = [*options, *(target for target in HEAD_TARGETS if target.partition(":")[2] in traced.heads)]
+    found = {target: _largest(target, needed, request) for target in targets}
+    if not all(found.values()):
+        names = ", ".join(target for target, length in found.items() if not length)
+        raise ValueError(f"{request.memory_bytes:,} bytes a rank are too few to measure {names} at any length.")
+    return found
+
+
+def _largest(target: str, needed: Callable[[str, int], int], request: Request) -> int:
+    multiple = padding_multiple(request.traced.group_size)
+    low, high = 0, request.longest_tokens // multiple + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if needed(target, middle * multiple) <= SAFE_SHARE * request.memory_bytes:
+            low = middle
+        else:
+            high = middle
+    return low * multiple
+
+
+def _as_measurements(found: Measured, machine: str) -> Measurements:
+    times: dict[str, dict[int, list[float]]] = {}
+    for (target, length), samples in found.samples.of.items():
+        times.setdefault(target, {})[length] = samples
+    peaks: dict[str, dict[int, int]] = {}
+    for (target, length), num_bytes in found.peak_bytes.items():
+        peaks.setdefault(target, {})[length] = num_bytes
+    return Measurements(times, peaks, found.num_layers, machine)
+
+
+def by_torchrun(num_ranks: int, environment: Mapping[str, str]) -> Launch:
+    """Ranks on this machine's devices."""
+
+    def launch(arguments: Json) -> None:
+        assignment = Path(arguments["keep"]).with_suffix(".assignment.json")
+        assignment.write_text(json.dumps(arguments))
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+        command += ["-m", "paradyse_megatron.integration.profile_rank", str(assignment)]
+        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // num_ranks)), "PYTHONWARNINGS": "ignore"}
+        done = subprocess.run(command, env=threads | dict(environment), check=False)
+        assignment.unlink()
+        if done.returncode:
+            raise ChildProcessError(f"the ranks that measure ended with code {done.returncode}; see above.")
+
+    return launch

@@ -1,0 +1,46 @@
+"""Ranks of benchmarks: over links with a rate, and when one fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from paradyse_megatron.bench.levels import balanced_rate_mbit
+from paradyse_megatron.bench.links import Links, unavailable
+from paradyse_megatron.bench.ranks import run_on_ranks
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.configs import shipped
+
+NUM_BYTES = 4_000_000
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+def test_a_link_has_its_rate_and_is_gone_afterwards():
+    arguments = {"num_bytes": NUM_BYTES}
+    with Links(2, rate_mbit=80) as links:
+        outcome = run_on_ranks("tests.bench.workers:seconds_to_gather", 2, arguments, links=links, timeout_seconds=120)
+    assert outcome.failure is None
+    wanted = NUM_BYTES / 2 * 8 / 80e6
+    assert all(0.9 * wanted <= seconds <= 3 * wanted for seconds in outcome.results), (outcome.results, wanted)
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert f"paradyse{os.getpid()}" not in left
+
+
+def test_a_rank_that_fails_ends_the_others_and_is_named():
+    begin = time.monotonic()
+    outcome = run_on_ranks("tests.bench.workers:fail_on_rank_1", 2, {}, timeout_seconds=120)
+    assert "rank 1 ended with code 1" in outcome.failure and "as if it were real" in outcome.failure
+    assert outcome.results == [None, None]
+    assert time.monotonic() - begin < 110
+
+
+def test_a_balanced_rate_moves_as_many_elements_an_operation():
+    cluster = Cluster.from_yaml(shipped("clusters", "dgx-h100"))
+    rate = balanced_rate_mbit(cluster, rank_flops_per_s=5e10)
+    elements_per_s = rate * 1e6 / 8 / 4
+    theirs = cluster.intra_node.bandwidth_bytes_per_s / 2 / (cluster.flops_per_ms("bf16") * 1000)
+    assert elements_per_s / 5e10 == pytest.approx(theirs)
+    assert 100 < rate < 10_000

@@ -1,0 +1,26 @@
+"""What ranks do in tests of links."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def seconds_to_gather(num_bytes: int) -> float:
+    """Each of two ranks sends half of `num_bytes` to the other; the fastest of three times."""
+    times = []
+    for _ in range(3):
+        dist.barrier()
+        begin = time.perf_counter()
+        dist.all_gather_into_tensor(torch.zeros(num_bytes // 4), torch.ones(num_bytes // 8))
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def fail_on_rank_1() -> None:
+    """One rank fails while the other waits."""
+    if dist.get_rank() == 1:
+        raise MemoryError("as if it were real")
+    dist.barrier()

@@ -1,0 +1,75 @@
+"""A traced cost model with measurements, which here follow laws, in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.configs import shipped
+from paradyse_megatron.costmodel.first_principles import estimate
+from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.shape import ModelShape
+
+LENGTHS = [128, 256, 512, 724, 1024, 1448, 2048, 4096, 8192]
+SLOWER, HEAVIER, NUM_LAYERS = 3.0, 1.2, 4
+
+
+@pytest.fixture(scope="module")
+def traced():
+    shape = ModelShape.from_yaml(shipped("models", "tiny"))
+    cluster = Cluster.from_yaml(shipped("clusters", "cpu-2core"))
+    return estimate(shape, cluster, 2, options=["tp_sp", "ulysses", "ring+full"])
+
+
+@pytest.fixture(scope="module")
+def found(traced):
+    """This machine is 3 times slower than the described one, and takes 1.2 times the memory; ring+full was left out."""
+    times = {
+        option: {n: [SLOWER * traced.predict(option, n).milliseconds] * 3 for n in LENGTHS}
+        for option in ("tp_sp", "ulysses")
+    }
+    times["head:whole"] = {n: [SLOWER * traced.predict_head(n).milliseconds] * 3 for n in LENGTHS}
+    peaks = {
+        option: {n: int(HEAVIER * stack_bytes(traced.predict(option, n), NUM_LAYERS)) for n in LENGTHS[-3:]}
+        for option in ("tp_sp", "ulysses")
+    }
+    return Measurements(times, peaks, NUM_LAYERS, "a test")
+
+
+@pytest.fixture(scope="module")
+def measured(traced, found):
+    return with_measurements(traced, found)
+
+
+@pytest.mark.parametrize("option", ["tp_sp", "ulysses", "ring+full"])
+@pytest.mark.parametrize("length", [64, 128, 700, 8192, 65_536])
+def test_times_and_memory_are_those_of_the_machine(traced, measured, option, length):
+    """`ring+full`, which was not measured, is slower by what the others are."""
+    before, after = traced.predict(option, length), measured.predict(option, length)
+    assert after.milliseconds == pytest.approx(SLOWER * before.milliseconds, rel=0.1)
+    factor = HEAVIER if option != "ring+full" else 1
+    assert after.saved_bytes == pytest.approx(factor * before.saved_bytes, rel=0.01)
+    assert after.workspace_bytes == pytest.approx(factor * before.workspace_bytes, rel=0.01)
+
+
+def test_the_file_says_where_it_comes_from(measured, tmp_path):
+    measured.save(tmp_path / "costs.json")
+    again = CostModel.load(tmp_path / "costs.json")
+    assert again == measured and again.is_measured
+    assert again.provenance.machine == "a test" and list(again.provenance.grid_tokens) == LENGTHS
+    said = " ".join(again.provenance.assumptions)
+    assert "ring+full" in said and "Nothing was measured" not in said
+
+
+def test_accuracy_is_stated(measured):
+    about = measured.provenance.accuracy
+    assert 0 <= about.time_mape_held_out < 0.05
+    assert 0 <= about.memory_mape_held_out < 0.01
+    assert 0 <= about.time_mape_extrapolated_4x < 0.2
+    assert about.time_mape_random_forest > about.time_mape_held_out
+
+
+def test_nothing_measured_twice_leaves_accuracy_open(traced):
+    about = with_measurements(traced, Measurements({"tp_sp": {512: [40.0]}})).provenance.accuracy
+    assert about.time_mape_held_out is None and about.memory_mape_held_out is None
