@@ -3,7 +3,7 @@
 One file a concern; nothing here imports Megatron before it is called.
 """
 
-from paradyse_megatron.compat.arguments import parse_arguments, script_arguments
+from paradyse_megatron.compat.arguments import parse_and_validate, parse_arguments, script_arguments
 from paradyse_megatron.compat.models import has_output_processor, hybrid_config, model_config
 from paradyse_megatron.compat.pipeline import separate_shape_exchanges
 from paradyse_megatron.compat.training import call_pretrain, count_real_tokens, redirect_pretrain
@@ -18,6 +18,7 @@ __all__ = [
     "hybrid_config",
     "megatron_in_use",
     "model_config",
+    "parse_and_validate",
     "parse_arguments",
     "redirect_pretrain",
     "script_arguments",

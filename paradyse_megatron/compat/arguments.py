@@ -13,12 +13,22 @@ Provider = Callable[[argparse.ArgumentParser], argparse.ArgumentParser]
 def parse_arguments(
     extra_arguments: Provider, prepare: Callable[[argparse.Namespace], None], defaults: dict[str, Any]
 ) -> argparse.Namespace:
-    """Parse as Megatron's `parse_and_validate_args`, with `prepare` between parsing and validating.
+    """Parse, with `prepare` between parsing and validating, and set what Megatron keeps in globals."""
+    from megatron.training.global_vars import set_global_variables
 
-    0.19 offers no place between the two (0.17 does both inside `pretrain`); drop this when Megatron does.
+    args = parse_and_validate(extra_arguments, prepare, defaults)
+    set_global_variables(args)
+    return args
+
+
+def parse_and_validate(
+    extra_arguments: Provider, prepare: Callable[[argparse.Namespace], None], defaults: dict[str, Any]
+) -> argparse.Namespace:
+    """As Megatron's `parse_and_validate_args`, with `prepare` between the two.
+
+    0.19 offers no place between them (0.17 does both inside `pretrain`); drop this when Megatron does.
     """
     from megatron.training.arguments import parse_args, validate_args
-    from megatron.training.global_vars import set_global_variables
 
     args = parse_args(extra_arguments)
     if args.use_checkpoint_args:
@@ -29,7 +39,6 @@ def parse_arguments(
     validate_args(args, defaults)
     # Megatron turns it off whatever was asked for, up to 0.19 at least.
     args.variable_seq_lengths = args.pipeline_model_parallel_size > 1
-    set_global_variables(args)
     return args
 
 

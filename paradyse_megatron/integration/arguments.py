@@ -97,6 +97,13 @@ def prepare(args: argparse.Namespace) -> None:
     Without --dynamic-parallel only the data are ours: stock layers train on the same documents, to compare with.
     """
     _check_layers(args)
+    imply(args)
+    if args.dynamic_parallel:
+        executors.choose(args.paradyse_a2a, on_cpu=cpu.is_enabled() or not torch.cuda.is_available())
+
+
+def imply(args: argparse.Namespace) -> None:
+    """All of `prepare` that does not depend on what is installed here."""
     implied: dict[str, Any] = {
         "calculate_per_token_loss": True,
         "dataloader_type": "external",
@@ -110,7 +117,6 @@ def prepare(args: argparse.Namespace) -> None:
     if args.dynamic_parallel:
         _refuse_combinations(args)
         _check_own_flags(args)
-        executors.choose(args.paradyse_a2a, on_cpu=cpu.is_enabled() or not torch.cuda.is_available())
         implied["spec"] = _dynamic_spec(args)
     for name, value in implied.items():
         if getattr(args, name, None) != value:

@@ -66,9 +66,11 @@ def model_shape(args: argparse.Namespace) -> ModelShape:
 
 
 def cluster_name() -> str:
-    """The shipped machine description that is nearest to this rank's device."""
+    """PARADYSE_CLUSTER, or the shipped machine description that is nearest to this rank's device."""
     from paradyse_megatron import cpu
 
+    if "PARADYSE_CLUSTER" in os.environ:
+        return os.environ["PARADYSE_CLUSTER"]
     if cpu.is_enabled() or not torch.cuda.is_available():
         return "cpu-2core"
     found = torch.cuda.get_device_name()
@@ -86,7 +88,7 @@ def _candidates(args: argparse.Namespace, ranks: int, machine: Cluster) -> Itera
             yield beside
     if machine != _cluster():  # shipped ones are of the layers that the machine's description says
         return
-    for path in sorted((configs_folder() / "costs").glob(f"*-p{ranks}-{cluster_name()}.cost.json")):
+    for path in sorted((configs_folder() / "costs").glob(f"*-p{ranks}-{Path(cluster_name()).stem}.cost.json")):
         yield CostModel.load(path)
 
 

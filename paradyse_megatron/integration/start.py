@@ -1,0 +1,66 @@
+"""Starts the ranks of this node, as torchrun does, or becomes one of them where torchrun has started this program."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
+from paradyse_megatron.integration.nodes import Nodes
+from paradyse_megatron.integration.orphans import announce_launcher
+
+BAD_INPUT = 2
+MEETING_SECONDS = 900
+"""How long nodes wait for each other."""
+
+
+def is_rank() -> bool:
+    """Whether torchrun has started this process, as one of its ranks."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def run_ranks(arguments: Sequence[str], num_ranks: int, nodes: Nodes) -> int:
+    """Run Python with `arguments` on this node's ranks; the exit status is that of the first that failed."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # Megatron's overlap needs it
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")  # Megatron warns of every library that is not installed
+    # Megatron compiles a helper with whatever python3 comes first.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    command = [sys.executable, *arguments]
+    if is_rank():
+        os.execv(command[0], command)
+    announce_launcher()
+    try:
+        elastic_launch(_configuration(num_ranks, nodes), command[0])(*command[1:])
+    except ChildFailedError as error:
+        status = error.get_first_failure()[1].exitcode
+        if status != BAD_INPUT:
+            sys.stderr.write(f"paradyse: training failed; the first rank to fail ended with code {status}.\n")
+        return BAD_INPUT if status == BAD_INPUT else 1
+    return 0
+
+
+def _configuration(num_ranks: int, nodes: Nodes) -> LaunchConfig:
+    """torchrun's: one node by itself, or several that meet at node 0 and keep their numbers."""
+    from torch.distributed.launcher.api import LaunchConfig
+
+    is_alone = nodes.num_nodes == 1
+    return LaunchConfig(
+        min_nodes=nodes.num_nodes,
+        max_nodes=nodes.num_nodes,
+        nproc_per_node=num_ranks,
+        run_id=uuid.uuid4().hex if is_alone else "paradyse",
+        rdzv_backend="c10d" if is_alone else "static",
+        rdzv_endpoint=f"{nodes.address}:{nodes.port}",
+        rdzv_configs={} if is_alone else {"rank": nodes.node_rank, "timeout": MEETING_SECONDS},
+        max_restarts=0,
+    )
