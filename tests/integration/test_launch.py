@@ -1,4 +1,4 @@
-"""How the launch script finds nodes and devices, what it resolves, and the dry run; training itself is in `training`."""
+"""How the launch script finds nodes and devices, what it resolves, and the dry run; `training` has the rest."""
 
 from __future__ import annotations
 
