@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
 import tomllib
@@ -123,4 +124,5 @@ def test_every_error_text_is_one_of_the_code_and_of_a_test(told, test):
 
 def _pieces(told: str) -> set[str]:
     """Words of a sentence by which a test may know it."""
-    return {piece for piece in re.findall(r"[\w*-]{4,}(?: [\w*-]+)?", told)}
+    words = re.findall(r"[\w*-]+", told)
+    return {word for word in words if len(word) > 7 or re.search(r"\d\w{3}", word)} | {f"{one} {two}" for one, two in itertools.pairwise(words)}

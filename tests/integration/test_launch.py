@@ -31,7 +31,7 @@ def test_nodes_are_those_that_the_environment_names():
 @pytest.mark.parametrize(
     ("environment", "part"),
     [
-        ({"NNODES": "two"}, "NNODES is 'two'"),
+        ({"NNODES": "two"}, "NNODES is 'two'; it is a whole number of at least 1."),
         (SEVERAL | {"NODE_RANK": "3"}, "NODE_RANK is 3"),
         ({"NNODES": "2", "MASTER_ADDR": "n0"}, "NODE_RANK is not set"),
         ({"NNODES": "2", "NODE_RANK": "0"}, "MASTER_ADDR is not set"),
