@@ -28,15 +28,15 @@ logging.getLogger("paradyse_megatron.cpu").setLevel(logging.ERROR)
 cpu.enable()
 from paradyse_megatron.profiling.traced_model import traced_cost_model  # noqa: E402
 
-MODELS = ("llama-2-7b", "gpt-13b")
 MACHINES = ((8, ("dgx-a100", "dgx-h100", "h200", "8x4090-pcie")), (2, ("cpu-2core",)))
+MODELS = {"llama-2-7b": MACHINES, "gpt-13b": MACHINES, "mixtral-8x7b": ((8, ("dgx-h100",)),)}
 
 
 def main() -> None:
     folder = REPOSITORY / "configs" / "costs"
     folder.mkdir(exist_ok=True)
-    for name in MODELS:
-        for ranks, clusters in MACHINES:
+    for name, wanted in MODELS.items():
+        for ranks, clusters in wanted:
             shape, machines = (
                 read_shape(name),
                 {each: Cluster.from_yaml(shipped("clusters", each)) for each in clusters},

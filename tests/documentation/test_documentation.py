@@ -125,4 +125,5 @@ def test_every_error_text_is_one_of_the_code_and_of_a_test(told, test):
 def _pieces(told: str) -> set[str]:
     """Words of a sentence by which a test may know it."""
     words = re.findall(r"[\w*-]+", told)
-    return {word for word in words if len(word) > 7 or re.search(r"\d\w{3}", word)} | {f"{one} {two}" for one, two in itertools.pairwise(words)}
+    long = {word for word in words if len(word) > 7 or re.search(r"\d\w{3}", word)}
+    return long | {f"{one} {two}" for one, two in itertools.pairwise(words)}
