@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paradyse_megatron.costmodel.polynomial import Polynomial, Terms
+from paradyse_megatron.costmodel.polynomial import Polynomial
+from paradyse_megatron.planner.sources import Parts
 
 LONGEST = 4_194_304
 """Tokens up to which every prediction of an accepted file is finite."""
@@ -41,9 +42,9 @@ class Curve:
             return _largest(self.terms_below, seq_length)
         return self._between(seq_length)
 
-    def as_polynomial(self) -> Terms | None:
-        """The coefficients, where one polynomial holds at every length; else None."""
-        return None if self.points or len(self.terms) > 1 else self.terms[0].terms
+    def parts(self) -> Parts:
+        """As plain numbers, for the planner's evaluation in C++ (`csrc/planner/curves.hpp`)."""
+        return tuple(t.terms for t in self.terms), self.points, tuple(t.terms for t in self.terms_below)
 
     def _between(self, seq_length: int) -> float:
         after = bisect.bisect_left(self.points, (seq_length, -math.inf))

@@ -10,7 +10,6 @@ from typing import Any, SupportsIndex
 
 from paradyse_megatron.costmodel import model_file
 from paradyse_megatron.costmodel.costs import HeadCosts, OptionCosts
-from paradyse_megatron.costmodel.polynomial import Terms
 from paradyse_megatron.costmodel.provenance import Provenance, differing_versions
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.costmodel.work import PartWork
@@ -19,6 +18,7 @@ from paradyse_megatron.planner.cost import Cost, HeadCost
 from paradyse_megatron.planner.jsonfile import read_object, write_object
 from paradyse_megatron.planner.option import Option
 from paradyse_megatron.planner.plan import HEADS
+from paradyse_megatron.planner.sources import Parts
 
 
 @dataclass(frozen=True)
@@ -114,32 +114,29 @@ class CostModel:
 
     def predict_head(self, seq_length: SupportsIndex, head: str = "whole") -> HeadCost:
         """Cost of output projection and loss for one micro-batch; `head` is one of `heads`. ValueError as `predict`."""
+        found = self._of_head(head)
+        tokens = positive_whole(seq_length, "The sequence length", "token")
+        return HeadCost(found.milliseconds(tokens), math.ceil(found.saved_bytes(tokens)))
+
+    def _of_head(self, head: str) -> HeadCosts:
         found = self.head if head == "whole" else self.chunked_head
         if head not in HEADS or found is None:
             raise ValueError(f"The cost model has no costs of the head {head!r}; it knows {', '.join(self.heads)}.")
-        tokens = positive_whole(seq_length, "The sequence length", "token")
-        return HeadCost(found.milliseconds(tokens), math.ceil(found.saved_bytes(tokens)))
+        return found
 
     def of_kind(self, kind: str) -> CostModel:
         """The costs of one kind of layer alone, and of the head."""
         return replace(self, costs={kind: self._of_kind(kind)})
 
-    def polynomials(self, option: str) -> tuple[Terms, Terms, Terms] | None:
-        """Milliseconds, saved and workspace bytes of `predict` before rounding; None where one is no polynomial."""
+    def curves(self, option: str) -> tuple[Parts, Parts, Parts]:
+        """What `predict` evaluates before rounding: milliseconds, saved and workspace bytes (`planner.sources`)."""
         found = self._of_kind(None)[option]
-        terms = [curve.as_polynomial() for curve in (found.milliseconds, found.saved_bytes, found.workspace_bytes)]
-        milliseconds, saved_bytes, workspace_bytes = terms
-        if milliseconds is None or saved_bytes is None or workspace_bytes is None:
-            return None
-        return milliseconds, saved_bytes, workspace_bytes
+        return found.milliseconds.parts(), found.saved_bytes.parts(), found.workspace_bytes.parts()
 
-    def head_polynomials(self, head: str) -> tuple[Terms, Terms] | None:
+    def head_curves(self, head: str) -> tuple[Parts, Parts]:
         """The same of `predict_head`: milliseconds and saved bytes."""
-        found = self.head if head == "whole" else self.chunked_head
-        if found is None:
-            return None
-        milliseconds, saved_bytes = found.milliseconds.as_polynomial(), found.saved_bytes.as_polynomial()
-        return None if milliseconds is None or saved_bytes is None else (milliseconds, saved_bytes)
+        found = self._of_head(head)
+        return found.milliseconds.parts(), found.saved_bytes.parts()
 
     def require_match(
         self,
@@ -171,7 +168,7 @@ class CostModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as JSON that `load` reads back equal."""
-        write_object(path, model_file.SCHEMA, model_file.content(self))
+        write_object(path, model_file.SCHEMA, model_file.content(self), model_file.DEPTH)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CostModel:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from paradyse_megatron.costmodel.model import CostModel
 
 SCHEMA = 2
+DEPTH = 3
+"""Levels of the file that are written in lines: each option is one."""
 _REQUIRED = set(
     "model group_size micro_batch_size source machine versions date grid accuracy assumptions".split()
     + "layers heads parts".split()

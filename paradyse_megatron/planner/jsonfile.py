@@ -36,10 +36,14 @@ def read_object(path: str | os.PathLike[str], what: str, schema: int) -> Json:
     return found
 
 
-def write_object(path: str | os.PathLike[str], schema: int, content: Json) -> None:
-    """Write a file of ours; a reader sees the old file or the whole new one, never a part."""
+def write_object(path: str | os.PathLike[str], schema: int, content: Json, depth: int = 99) -> None:
+    """Write a file of ours; a reader sees the old file or the whole new one, never a part.
+
+    Args:
+        depth: levels of objects and lists that have a line for each entry; what lies deeper has none of its own.
+    """
     target = Path(path)
-    text = json.dumps({"schema": schema, **content}, indent=1, allow_nan=False) + "\n"
+    text = _in_lines({"schema": schema, **content}, depth) + "\n"
     with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
         part.write(text)
     os.chmod(part.name, 0o644)
@@ -56,6 +60,17 @@ def check_keys(found: Json, required: set[str], optional: set[str], where: str) 
         raise ValueError(f"{where} has no key {key!r}; it needs {', '.join(sorted(required))}.")
     for key in sorted(found.keys() - required - optional):
         raise ValueError(f"{where} has the unknown key {key!r}; known are {', '.join(sorted(required | optional))}.")
+
+
+def _in_lines(value: Any, depth: int, indent: str = "\n") -> str:
+    if depth == 0 or not isinstance(value, dict | list) or not value:
+        return json.dumps(value, allow_nan=False)
+    keys = [f"{json.dumps(key)}: " for key in value] if isinstance(value, dict) else [""] * len(value)
+    entries = value.values() if isinstance(value, dict) else value
+    inner = f"{indent} "
+    lines = [key + _in_lines(entry, depth - 1, inner) for key, entry in zip(keys, entries, strict=True)]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return f"{begin}{inner}{f',{inner}'.join(lines)}{indent}{end}"
 
 
 def _parsed(path: str | os.PathLike[str], what: str) -> Any:

@@ -6,7 +6,6 @@ They count bytes in 64 bits and raise `ValueError` where a sum could overflow; `
 from __future__ import annotations
 
 import importlib
-from functools import cached_property
 from typing import Any
 
 from paradyse_megatron.planner.plan import HEADS
@@ -24,12 +23,14 @@ except ImportError as error:
 
 
 class NativeStage:
-    """A `stage.Stage` in C++; costs that are polynomials are evaluated there as well."""
+    """A `stage.Stage` in C++; costs that are curves are evaluated there as well."""
 
     def __init__(self, sources: Sources, budget_bytes: int, num_in_flight: int):
         self._sources = sources
         self._twin = TwinStage(sources, budget_bytes, num_in_flight)
         self._stage = _native.Stage(list(sources.layers), len(sources.models), budget_bytes, num_in_flight)
+        curves = sources.curves()
+        self._curves = None if curves is None else _native.CurveTable(curves.kinds, curves.heads)
 
     def best(self, tokens: int) -> Weighed:
         """See `stage.Stage`."""
@@ -53,16 +54,11 @@ class NativeStage:
             return self._twin.some_fits(tokens)
 
     def _costs(self, tokens: int) -> Any:
-        if self._polynomials is not None:
-            return self._polynomials.at(tokens)
+        if self._curves is not None:
+            return self._curves.at(tokens)
         kinds, heads = self._sources.at(tokens)
         of_heads = [(head.milliseconds, head.saved_bytes) for head in heads.values()]
         return _native.Costs([_tuples(options) for options in kinds], of_heads)
-
-    @cached_property
-    def _polynomials(self) -> Any:
-        found = self._sources.polynomials()
-        return None if found is None else _native.Polynomials(found.kinds, found.heads)
 
 
 def _weighed(found: Any) -> Weighed:

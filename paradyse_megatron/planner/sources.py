@@ -13,6 +13,8 @@ from paradyse_megatron.planner.problem import Options
 
 Terms = tuple[float, float, float]
 """Of a polynomial of the length: constant, per token, per token squared."""
+Parts = tuple[tuple[Terms, ...], tuple[tuple[int, float], ...], tuple[Terms, ...]]
+"""Of a curve (`costmodel.curve.Curve`): its terms, points and terms below them."""
 
 
 class StageCosts(NamedTuple):
@@ -27,11 +29,11 @@ class StageCosts(NamedTuple):
     heads: dict[str, HeadCost]
 
 
-class StagePolynomials(NamedTuple):
+class StageCurves(NamedTuple):
     """The same at every length: milliseconds, saved and workspace bytes of options; milliseconds and bytes of heads."""
 
-    kinds: list[list[tuple[Terms, Terms, Terms]]]
-    heads: list[tuple[Terms, Terms]]
+    kinds: list[list[tuple[Parts, Parts, Parts]]]
+    heads: list[tuple[Parts, Parts]]
 
 
 @dataclass(frozen=True)
@@ -64,22 +66,23 @@ class Sources:
         heads = {head: self._head(head, tokens) for head in self.heads}
         return StageCosts(kinds, heads or {HEADS[0]: HeadCost(0.0, 0)})
 
-    def polynomials(self) -> StagePolynomials | None:
-        """Costs as polynomials, or None where some cost model has others (or does not say)."""
-        if not all(hasattr(model, "polynomials") for model in self.models):
+    def curves(self) -> StageCurves | None:
+        """Costs as curves; None where some cost model does not give any."""
+        if not all(hasattr(model, "curves") for model in self.models):
             return None
         kinds = [
-            [model.polynomials(str(option)) for option in options]  # type: ignore[attr-defined]
+            [model.curves(str(option)) for option in options]  # type: ignore[attr-defined]
             for model, options in zip(self.models, self.options, strict=True)
         ]
-        heads = [self.head_model.head_polynomials(head) for head in self.heads]  # type: ignore[attr-defined]
-        if None in heads or any(None in options for options in kinds):
-            return None
-        return StagePolynomials(kinds, heads or [((0.0,) * 3, (0.0,) * 3)])
+        heads = [self.head_model.head_curves(head) for head in self.heads]  # type: ignore[attr-defined]
+        return StageCurves(kinds, heads or [(_NOTHING, _NOTHING)])
 
     def _head(self, head: str, tokens: int) -> HeadCost:
         arguments = () if head == HEADS[0] else (head,)
         return self.head_model.predict_head(tokens, *arguments)
+
+
+_NOTHING: Parts = (((0.0, 0.0, 0.0),), (), ())
 
 
 def find_sources(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from paradyse_megatron.bench.schedule import simulated_peak
 from paradyse_megatron.costmodel.cluster import Cluster, Link
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.shape import ModelShape
@@ -12,7 +13,6 @@ from paradyse_megatron.costmodel.support import excluded_options
 from paradyse_megatron.layouts.padding import pad_to_multiple
 from paradyse_megatron.planner.option import all_options
 from paradyse_megatron.planner.planner import Planner
-from tests.planner.simulation import simulated_peak
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GIB = 2**30

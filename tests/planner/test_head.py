@@ -7,12 +7,12 @@ import random
 import pytest
 
 from paradyse_megatron.bench.problems import random_problem
+from paradyse_megatron.bench.schedule import simulated_peak
 from paradyse_megatron.planner.cost import Cost, HeadCost
 from paradyse_megatron.planner.exact import exact_choice
 from paradyse_megatron.planner.head import Variant, best_draft
 from paradyse_megatron.planner.planner import Planner
 from paradyse_megatron.planner.problem import Problem
-from tests.planner.simulation import simulated_peak
 
 BUDGET = 9_000_000
 LENGTHS = range(100, 60_000, 397)

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from paradyse_megatron.bench.schedule import schedule_peak, simulated_peak
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.memory import peak_bytes
-from tests.planner.simulation import schedule_peak, simulated_peak
 
 
 def test_the_rule_equals_the_simulation_on_random_layers():

@@ -2,9 +2,9 @@
 
 import pytest
 
+from paradyse_megatron.bench.schedule import schedule_peak
 from paradyse_megatron.planner.planner import Planner
 from paradyse_megatron.planner.stages import PipelinePlanner, in_flight
-from tests.planner.simulation import schedule_peak
 from tests.planner.test_stacks import KINDS, MODELS
 
 BUDGETS = (50_000_000, 40_000_000, 60_000_000)

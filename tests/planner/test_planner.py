@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
+from paradyse_megatron.bench.schedule import simulated_peak
 from paradyse_megatron.layouts.padding import pad_to_multiple
 from paradyse_megatron.planner.cost import Cost, HeadCost
 from paradyse_megatron.planner.planner import MAX_CACHED_LENGTHS, Planner, grid_length
-from tests.planner.simulation import simulated_peak
 
 
 class Costs:

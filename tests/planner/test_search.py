@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paradyse_megatron.bench.problems import random_problem, random_problems
+from paradyse_megatron.bench.schedule import schedule_peak, simulated_peak
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.efficient import efficient_indices
 from paradyse_megatron.planner.exact import exact_choice
 from paradyse_megatron.planner.problem import Problem
 from paradyse_megatron.planner.search import greedy_choice
 from tests.planner.backends import CPP, NAMES, PYTHON, SEARCHES, needs_cpp
-from tests.planner.simulation import schedule_peak, simulated_peak
 
 MEAN_GAP, WORST_GAP = 0.005, 0.03  # greedy over exact; seen: 0 in all of 20,000
 

@@ -8,8 +8,11 @@ import pytest
 
 from paradyse_megatron import planner
 from paradyse_megatron.bench.deep_stacks import random_deep_stack
+from paradyse_megatron.bench.schedule import schedule_peak
 from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.curve import LONGEST, Curve
 from paradyse_megatron.costmodel.first_principles import estimate
+from paradyse_megatron.costmodel.polynomial import Polynomial
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner import backends as backend_module
 from paradyse_megatron.planner import native
@@ -18,7 +21,6 @@ from paradyse_megatron.planner.cost import Cost, HeadCost
 from paradyse_megatron.planner.planner import Planner, backend
 from paradyse_megatron.planner.sources import find_sources
 from tests.planner.backends import BOTH, needs_cpp
-from tests.planner.simulation import schedule_peak
 from tests.ranks import REPOSITORY
 
 KINDS = ("dense", "dense", "moe", "dense", "moe", "moe")
@@ -103,16 +105,34 @@ def test_deep_stacks_of_realistic_costs_are_decided_equally_and_hold_what_was_pr
 @needs_cpp
 @pytest.mark.parametrize("tokens", [1, 4096, 999_999, 4_194_304])
 @pytest.mark.parametrize("materialised", [False, True])
-def test_polynomials_are_evaluated_as_the_cost_model_does(tokens, materialised):
-    """A model with h = 16,384, and one whose costs are polynomials; each option alone, so that every cost shows."""
-    polynomial_costs = random_deep_stack(random.Random(5), num_kinds=1).sources.models[0]
-    cost_model = costs_of_a_wide_model(materialised) if materialised else polynomial_costs
+def test_costs_are_evaluated_as_the_cost_model_does(tokens, materialised):
+    """A model with h = 16,384, and one with interpolated times; each option alone, so that every cost shows."""
+    profiled = random_deep_stack(random.Random(5), num_kinds=1).sources.models[0]
+    cost_model = costs_of_a_wide_model(materialised) if materialised else profiled
     for option in cost_model.options:
         sources = find_sources(cost_model, 1, None, [option], with_head=True, chunked_head=True)
-        assert materialised or sources.polynomials() is not None
+        assert sources.curves() is not None
         for head in cost_model.heads:
             weighed = [make_stage(name, sources, 2**62, 1).weigh(tokens, head, (0,)) for name in ("python", "cpp")]
             assert weighed[0] == weighed[1]
+
+
+@needs_cpp
+def test_curves_have_the_same_value_in_both_languages_to_the_last_bit():
+    chooser, compared = random.Random(6), 0
+    for _ in range(60):
+        lengths = sorted(chooser.sample(range(1, LONGEST), chooser.randint(1, 9)))
+        values = sorted(10 ** chooser.uniform(-2, 9) for _ in lengths)
+        above, below = (
+            tuple(Polynomial(*(chooser.random() * 1e-4**power for power in range(3))) for _ in range(number))
+            for number in (chooser.randint(1, 3), chooser.randint(1, 2))
+        )
+        curve = Curve(above, tuple(zip(lengths, values, strict=True)), below)
+        in_cpp = native._native.Curve(curve.parts())
+        for tokens in [*lengths, *(chooser.randint(1, LONGEST) for _ in range(1000))]:
+            assert curve(tokens) == in_cpp(tokens)
+            compared += 1
+    assert compared > 60_000
 
 
 @pytest.mark.parametrize("backend", BOTH)

@@ -3,9 +3,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "curves.hpp"
 #include "exact.hpp"
 #include "head.hpp"
-#include "polynomials.hpp"
 
 namespace py = pybind11;
 using namespace paradyse;
@@ -110,11 +110,11 @@ PYBIND11_MODULE(_native, module) {
 
     py::class_<Costs>(module, "Costs").def(py::init(&to_costs));
 
-    py::class_<Polynomials>(module, "Polynomials")
-        .def(py::init([](decltype(Polynomials::kinds) kinds, decltype(Polynomials::heads) heads) {
-            return Polynomials{std::move(kinds), std::move(heads)};
-        }))
-        .def("at", &Polynomials::at);
+    py::class_<Curve>(module, "Curve").def(py::init<Parts>()).def("__call__", &Curve::operator());
+
+    py::class_<CurveTable>(module, "CurveTable")
+        .def(py::init<std::vector<std::vector<std::array<Parts, 3>>>, std::vector<std::array<Parts, 2>>>())
+        .def("at", &CurveTable::at);
 
     py::class_<Stage>(module, "Stage")
         .def(py::init([](const std::vector<int>& layers, size_t num_kinds, const py::int_& budget, int64_t in_flight) {
