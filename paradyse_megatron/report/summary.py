@@ -19,7 +19,7 @@ def print_summary(lines: list[TraceLine], path: Path) -> None:
         return
     console.print(_plans_table(lines))
     for sentence in _sentences(lines):
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, soft_wrap=True)
     console.print(f"trace: {path}", highlight=False, soft_wrap=True)
 
 

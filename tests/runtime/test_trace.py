@@ -65,7 +65,8 @@ def test_unknown_losses_do_not_count():
     assert mean_loss([replace(LINE, loss=None)]) is None
 
 
-def test_the_summary_says_what_was_learned_and_planned(tmp_path, capsys):
+def test_the_summary_says_what_was_learned_and_planned(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     lines = [replace(LINE, loss=5.0 - step, plan="ring" if step else "tp_sp") for step in range(5)]
     print_summary(lines, tmp_path / "trace.jsonl")
     printed = capsys.readouterr().out
