@@ -5,52 +5,34 @@ Both do what the halves of the GPT layer do, in the same order. But recomputed i
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paradyse_megatron.costmodel.costs import OptionCosts
+from paradyse_megatron.costmodel.curve import Curve
 from paradyse_megatron.costmodel.model import CostModel
-from paradyse_megatron.planner.cost import Cost, HeadCost
+from paradyse_megatron.costmodel.polynomial import Polynomial
 from paradyse_megatron.planner.option import Option
 
 
-@dataclass(frozen=True)
-class PairCosts:
-    """A `CostSource` of pairs that follow one option.
+def pair_costs(of_layers: CostModel) -> CostModel:
+    """Costs of pairs that follow one option, from those of the GPT layer."""
+    costs = {
+        kind: {option: _of_pair(option, each, of_layers) for option, each in of_kind.items()}
+        for kind, of_kind in of_layers.costs.items()
+    }
+    return replace(of_layers, costs=costs)
 
-    Attributes:
-        of_layers: costs of the GPT layer.
-    """
 
-    of_layers: CostModel
+def _of_pair(option: str, costs: OptionCosts, of_layers: CostModel) -> OptionCosts:
+    if Option.parse(option).recompute != "full":
+        return costs
+    shape = of_layers.shape
+    input_bytes = of_layers.micro_batch_size * shape.hidden_size * shape.bytes_per_element  # [s/P, b, h]
+    return replace(costs, saved_bytes=_raised(costs.saved_bytes, input_bytes / of_layers.group_size))
 
-    @property
-    def group_size(self) -> int:
-        """See `CostSource`."""
-        return self.of_layers.group_size
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """See `CostSource`."""
-        return self.of_layers.options
-
-    def predict(self, option: str, seq_length: int) -> Cost:
-        """Cost of one pair at `seq_length` tokens."""
-        cost = self.of_layers.predict(option, seq_length)
-        if Option.parse(option).recompute != "full":
-            return cost
-        return replace(cost, saved_bytes=cost.saved_bytes + self._input_bytes(seq_length))
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """See `CostSource`."""
-        return self.of_layers.heads
-
-    def predict_head(self, seq_length: int, head: str = "whole") -> HeadCost:
-        """See `CostSource`."""
-        return self.of_layers.predict_head(seq_length, head)
-
-    def _input_bytes(self, seq_length: int) -> int:
-        """Bytes of one layer's input [s/P, b, h]."""
-        shape = self.of_layers.shape
-        elements = math.ceil(seq_length / self.group_size) * self.of_layers.micro_batch_size * shape.hidden_size
-        return elements * shape.bytes_per_element
+def _raised(curve: Curve, per_token: float) -> Curve:
+    more = Polynomial(per_token=per_token)
+    terms, terms_below = ([term + more for term in each] for each in (curve.terms, curve.terms_below))
+    points = tuple((length, value + more(length)) for length, value in curve.points)
+    return Curve(tuple(terms), points, tuple(terms_below))

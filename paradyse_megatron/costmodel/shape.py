@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,16 +161,25 @@ class ModelShape:
         multiple = 128 * group_size
         return -(-self.vocab_size // multiple) * multiple
 
-    def static_bytes(self, group_size: int) -> int:
+    def static_bytes(
+        self, group_size: int, layer_kinds: Sequence[str] | None = None, *, embedding: bool = True, head: bool = True
+    ) -> int:
         """Bytes on one of P ranks for weights, gradients and Adam, without a distributed optimizer.
 
         Per parameter 4 copies in fp64 and fp32; in half precision 18 bytes: the weight, an fp32 gradient, an fp32
         master copy and two fp32 moments (arXiv 1910.02054, section 3.1, with Megatron's fp32 gradients).
+
+        Args:
+            layer_kinds: of the layers that are there, a pipeline stage's; None for the whole model.
+            embedding, head: whether the word embeddings and the output projection are; tied ones are two matrices
+                where they are on different ranks.
         """
         per_parameter = 18 if self.bytes_per_element == 2 else 4 * self.bytes_per_element
-        matrices = self.padded_vocab_size(group_size) * self.hidden_size * (1 if self.tied_embeddings else 2)
-        num_moe = self.layer_kinds.count("moe")
-        mlps = num_moe * self.expert_weights + (self.num_layers - num_moe) * self.mlp_weights
-        sharded = self.num_layers * self.attention_weights + mlps + matrices
-        norms_and_biases = self.hidden_size * (self.num_layers * (4 + 2 * self.add_bias) + 2)
+        kinds = self.layer_kinds if layer_kinds is None else layer_kinds
+        num_matrices = 1 if self.tied_embeddings and embedding and head else embedding + head
+        matrices = self.padded_vocab_size(group_size) * self.hidden_size * num_matrices
+        num_moe = list(kinds).count("moe")
+        mlps = num_moe * self.expert_weights + (len(kinds) - num_moe) * self.mlp_weights
+        sharded = len(kinds) * self.attention_weights + mlps + matrices
+        norms_and_biases = self.hidden_size * (len(kinds) * (4 + 2 * self.add_bias) + 2 * head)
         return per_parameter * (-(-sharded // group_size) + norms_and_biases)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,20 @@ import torch
 from paradyse_megatron.compat import has_output_processor
 from paradyse_megatron.costmodel import head_bytes
 from paradyse_megatron.costmodel.model import CostModel
-from paradyse_megatron.costmodel.pairs import PairCosts
+from paradyse_megatron.costmodel.pairs import pair_costs
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.arguments import chosen_options
 from paradyse_megatron.integration.cost_models import find_cost_model, model_shape
 from paradyse_megatron.integration.hybrid import model_class, positions
+from paradyse_megatron.integration.pipelines import costs_by_kind, plan_pipeline
 from paradyse_megatron.integration.sizes import parse_size
+from paradyse_megatron.layers.experts import without_experts
 from paradyse_megatron.layers.families import check_plan
 from paradyse_megatron.layers.support import check_supported, unsupported_reason
 from paradyse_megatron.planner.cost import CostSource
 from paradyse_megatron.planner.option import Option, all_options
 from paradyse_megatron.planner.plan import Plan
-from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import Decider, FixedPlan, PlannedByLength
 from paradyse_megatron.runtime.feedback import CorrectedCosts, PlannedWithFeedback
 
@@ -44,43 +47,40 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
     shape = model_shape(args)
     _refuse_unknown_experts(args, shape)
     cost_model = find_cost_model(args, shape)
-    stages, is_hybrid = args.pipeline_model_parallel_size, positions(args) is not None
-    static_bytes = shape.static_bytes(ranks * stages)
+    is_hybrid = positions(args) is not None
     make_planner = functools.partial(
         _planner,
-        PairCosts(cost_model) if is_hybrid else cost_model,
-        num_layers=-(-shape.num_layers // stages),
+        args,
+        shape,
+        costs_by_kind(pair_costs(cost_model) if is_hybrid else cost_model),
         options=_usable_options(args, config, cost_model),
-        hysteresis=args.paradyse_hysteresis,
-        microbatches_in_flight=_microbatches_in_flight(args),
-        static_bytes=static_bytes,
         chunked_head=has_output_processor(model_class(args)),
     )
     planner = make_planner({}, memory_budget_bytes(args))
-    chunks = args.virtual_pipeline_model_parallel_size or 1
-    positions_a_layer = 2 if is_hybrid else 1
-    planned = PlannedByLength(planner, cost_model, stages, args.seq_length, static_bytes, chunks, positions_a_layer)
+    planned = PlannedByLength(planner, cost_model, args.seq_length, positions_a_layer=2 if is_hybrid else 1)
     return PlannedWithFeedback(planned, make_planner) if args.paradyse_feedback else planned
 
 
-def _planner(costs: CostSource, factors: dict[str, float], memory_budget_bytes: int, **arguments: Any) -> Planner:
+def _planner(
+    args: argparse.Namespace,
+    shape: ModelShape,
+    costs: Mapping[str, CostSource],
+    factors: dict[str, float],
+    memory_budget_bytes: int,
+    **arguments: Any,
+) -> PipelinePlanner:
     """With times multiplied by `factors`, by option."""
-    source = CorrectedCosts(costs, factors) if factors else costs
-    return Planner(source, memory_budget_bytes=memory_budget_bytes, **arguments)
+    corrected = {kind: CorrectedCosts(each, factors) for kind, each in costs.items()} if factors else costs
+    return plan_pipeline(args, shape, corrected, memory_budget_bytes, **arguments)
 
 
 def _refuse_unknown_experts(args: argparse.Namespace, shape: ModelShape) -> None:
-    """Costs of experts are for every layer having them, cut among the tensor-parallel ranks."""
+    """Costs of experts are for experts cut among the tensor-parallel ranks."""
     num_ranks = getattr(args, "expert_model_parallel_size", 1)
     if shape.num_experts and num_ranks > 1:
         raise ValueError(
             f"--expert-model-parallel-size {num_ranks} and --paradyse-plan auto do not work together: there are no "
             "costs of experts on other ranks. Set it to 1, or give a fixed plan such as ulysses/tp_sp."
-        )
-    if len(shape.kinds) > 1:
-        raise ValueError(
-            f"--moe-layer-freq {args.moe_layer_freq} and --paradyse-plan auto do not work together: plans have one "
-            "kind of layer. Set it to 1, or give a fixed plan such as ulysses/tp_sp."
         )
 
 
@@ -116,22 +116,19 @@ def memory_budget_bytes(args: argparse.Namespace) -> int:
     return int(USABLE_SHARE * total_bytes / sharers)
 
 
-def _microbatches_in_flight(args: argparse.Namespace) -> int:
-    """Whose activations the first pipeline stage holds at once, at most.
-
-    One for each stage; interleaved with v virtual stages a share of (p - 1) / (p v) more (arXiv 2104.04473, 2.2).
-    """
-    stages, virtual = args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size
-    return stages if not virtual else stages + -(-(stages - 1) // virtual)
-
-
 def _usable_options(args: argparse.Namespace, config: Any, cost_model: CostModel) -> list[str]:
+    """Those that layers of some kind can follow."""
+    of_kind = {"dense": without_experts(config), "moe": config}
+    configs = [of_kind[kind] for kind in cost_model.kinds]
     asked = chosen_options(args)
     if asked is not None:
-        check_supported([Option.parse(text) for text in asked], config)
+        for option in map(Option.parse, asked):
+            if all(unsupported_reason(option, each) for each in configs):
+                check_supported([option], configs[0])
         return asked
+    known = {option for kind in cost_model.kinds for option in cost_model.options_of(kind)}
     return [
         str(option)
         for option in all_options()
-        if str(option) in cost_model.options and unsupported_reason(option, config) is None
+        if str(option) in known and None in [unsupported_reason(option, each) for each in configs]
     ]

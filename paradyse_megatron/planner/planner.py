@@ -78,7 +78,7 @@ class Planner:
         self._options_by_layer = [sources.options[kind] for kind in sources.layers]
         self._group_size = sources.models[0].group_size
         self._hysteresis = hysteresis
-        self._static_bytes = static_bytes
+        self.static_bytes = static_bytes
         self._stage = make_stage(backend, sources, self.memory_budget_bytes - static_bytes, num_in_flight)
         self._plan_of_length = lru_cache(MAX_CACHED_LENGTHS)(self._plan)
         self._plan_of_padded = lru_cache(MAX_CACHED_LENGTHS)(self._choose)
@@ -124,7 +124,7 @@ class Planner:
         return Plan(
             tuple([options[index] for options, index in zip(self._options_by_layer, best.choice, strict=True)]),
             predicted_ms=best.milliseconds,
-            predicted_bytes=best.peak_bytes + self._static_bytes,
+            predicted_bytes=best.peak_bytes + self.static_bytes,
             fits=best.fits,
             head=best.head,
         )

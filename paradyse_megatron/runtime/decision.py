@@ -9,7 +9,7 @@ from typing import Protocol
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.layouts.padding import pad_to_multiple, padding_multiple
 from paradyse_megatron.planner.plan import Plan
-from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.planner.stages import PipelinePlanner
 
 
 class Decider(Protocol):
@@ -81,37 +81,33 @@ class FixedPlan:
 
 @dataclass(frozen=True)
 class PlannedByLength:
-    """The planner's choice for the busiest pipeline stage, which every stage follows.
+    """The planner's choice for every pipeline stage; all stages know all of it.
 
     Attributes:
-        planner: plans the layers of one stage.
+        planner: plans the layers of all stages.
         cost_model: what the planner's costs come from.
-        num_stages: pipeline stages, each with as many layers.
         longest: `--seq-length`, the length at which ranks compare their costs.
-        static_bytes: weights, gradients and optimizer, as counted in the planner's budget.
-        num_chunks: parts of a stage's layers that lie apart in the model (virtual pipeline stages).
         positions_a_layer: positions of the model that follow each planned layer's option.
     """
 
-    planner: Planner
+    planner: PipelinePlanner
     cost_model: CostModel
-    num_stages: int
     longest: int
-    static_bytes: int
-    num_chunks: int = 1
     positions_a_layer: int = 1
 
     def decide(self, padded_length: int) -> Plan:
         """The plan of all stages; a length that no plan fits is refused by name."""
         _check_length(padded_length, self.cost_model.group_size, "auto")
-        stage = self.planner.plan(padded_length)
-        if not stage.fits:
+        plan = self.planner.plan(padded_length)
+        if not plan.fits:
             raise ValueError(self.misfit(padded_length))
-        return self.of_all_stages(stage)
+        return self.of_all_positions(plan)
 
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """What is resident (weights and all) with the plan's activations on top."""
-        return None if plan.predicted_bytes is None else resident_bytes + plan.predicted_bytes - self.static_bytes
+        if plan.predicted_bytes is None:
+            return None
+        return resident_bytes + plan.predicted_bytes - self.planner.own_static_bytes
 
     def longest_fitting(self, limit: int) -> int | None:
         """See `Decider`."""
@@ -135,31 +131,39 @@ class PlannedByLength:
 
     def describe(self) -> dict[str, object]:
         """See `Decider`."""
+        costs = self.cost_model
         return {
             "budget bytes": self.planner.memory_budget_bytes,
             "strategies": [str(o) for o in self.planner.options],
-            "layers a stage": self.planner.num_layers,
-            "stages": self.num_stages,
-            "chunks a stage": self.num_chunks,
+            "layers a stage": [stage.num_layers for stage in self.planner.stages],
+            "static bytes a stage": [stage.static_bytes for stage in self.planner.stages],
+            "chunks a stage": self.planner.num_chunks,
             "positions a layer": self.positions_a_layer,
+            "kinds of layers": costs.shape.layer_kinds,
             "costs at --seq-length": [
-                repr(self.cost_model.predict(str(option), self.longest)) for option in self.planner.options
+                repr(costs.predict(option, self.longest, kind))
+                for kind in costs.kinds
+                for option in map(str, self.planner.options)
+                if option in costs.options_of(kind)
             ],
-            "costs of the loss head": [
-                repr(self.cost_model.predict_head(self.longest, head)) for head in self.planner.heads
-            ],
+            "costs of the loss head": [repr(costs.predict_head(self.longest, head)) for head in self.planner.heads],
         }
 
     def save_costs(self, path: Path) -> None:
         """See `Decider`."""
         self.cost_model.save(path)
 
-    def of_all_stages(self, stage: Plan) -> Plan:
-        """One option a position, in the order of the model: every stage's first chunk, every stage's second, ..."""
-        positions = tuple(option for option in stage.layer_options for _ in range(self.positions_a_layer))
-        length = -(-len(positions) // self.num_chunks)
-        chunks = [positions[begin : begin + length] for begin in range(0, len(positions), length)]
-        return replace(stage, layer_options=tuple(option for chunk in chunks for option in chunk * self.num_stages))
+    @property
+    def static_bytes(self) -> int:
+        """Weights, gradients and optimizer on the stage that has most."""
+        return max(stage.static_bytes for stage in self.planner.stages)
+
+    def of_all_positions(self, plan: Plan) -> Plan:
+        """A plan of layers with one option a position of the model."""
+        if self.positions_a_layer == 1:
+            return plan
+        positions = tuple(option for option in plan.layer_options for _ in range(self.positions_a_layer))
+        return replace(plan, layer_options=positions)
 
     def _options_that_help(self) -> list[str]:
         """What saves memory and is not among the options of plans yet."""

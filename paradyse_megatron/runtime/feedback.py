@@ -22,7 +22,7 @@ from pathlib import Path
 
 from paradyse_megatron.planner.cost import Cost, CostSource, HeadCost
 from paradyse_megatron.planner.plan import HEADS, Plan
-from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import PlannedByLength
 from paradyse_megatron.runtime.metrics import plan_runs
 from paradyse_megatron.runtime.trace import TraceLine
@@ -38,7 +38,7 @@ PRUDENCE = 4.0
 OUTLIER_OCTAVES = 2.0
 """One micro-batch, such as the first, counts no more than this."""
 
-MakePlanner = Callable[[dict[str, float], int], Planner]
+MakePlanner = Callable[[dict[str, float], int], PipelinePlanner]
 """From factors of time by option, and a budget in bytes."""
 
 
@@ -81,7 +81,7 @@ class PlannedWithFeedback:
         if self._now.planner.plan(padded_length).fits:
             return self._now.decide(padded_length)
         self._start.decide(padded_length)  # raises on a misfit
-        return self._now.of_all_stages(replace(self._now.planner.plan(padded_length), fits=True))
+        return self._now.of_all_positions(replace(self._now.planner.plan(padded_length), fits=True))
 
     def predicted_peak_bytes(self, plan: Plan, resident_bytes: int) -> int | None:
         """See `Decider`."""

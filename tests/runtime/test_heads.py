@@ -11,6 +11,7 @@ from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import FixedPlan, PlannedByLength
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -25,8 +26,13 @@ def costs():
 
 
 def planned(costs, chunked_head=True):
-    planner = Planner(costs, 16, 34 * 2**30, microbatches_in_flight=2, chunked_head=chunked_head)
-    return PlannedByLength(planner, costs, 2, LONGEST, 0)
+    stages = [
+        Planner(
+            costs, 16, 34 * 2**30, microbatches_in_flight=2 - stage, with_head=stage == 1, chunked_head=chunked_head
+        )
+        for stage in range(2)
+    ]
+    return PlannedByLength(PipelinePlanner(stages), costs, LONGEST)
 
 
 def test_a_fixed_plan_is_chunked_above_the_bound_or_where_it_says_so():
@@ -41,8 +47,9 @@ def test_all_stages_get_the_head_that_was_planned_for_the_last(costs):
     decider = planned(costs)
     short, long = decider.decide(4096), decider.decide(LONGEST)
     assert (short.head, long.head) == ("whole", "chunked") and len(short) == len(long) == 32
-    stage = decider.planner.plan(LONGEST)
-    assert (long.predicted_ms, long.predicted_bytes, long.fits) == (stage.predicted_ms, stage.predicted_bytes, True)
+    stages = [stage.plan(LONGEST) for stage in decider.planner.stages]
+    assert [stage.head for stage in stages] == ["whole", "chunked"] and long.fits
+    assert long.predicted_bytes == max(stage.predicted_bytes for stage in stages)
 
 
 def test_ranks_that_cost_or_allow_heads_differently_are_told_apart(costs):

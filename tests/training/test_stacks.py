@@ -65,6 +65,10 @@ def two(corpus, folder, one):
             f"{SMOOTH} --load {folder}/experts --ckpt-step 2 {_tensor_parallel(2)} {EXPERTS} "
             "--paradyse-plan ring/tp_sp,tp_sp,ulysses/tp_sp+full,metp/tp_sp"
         ),
+        "experts auto": (
+            f"{SMOOTH} --load {folder}/experts --ckpt-step 2 {_tensor_parallel(2)} {EXPERTS} "
+            "--paradyse-strategies tp_sp,ulysses/tp_sp,ring/tp_sp+full --paradyse-memory-budget 9MiB"
+        ),
     }
     return train_all(corpus, folder, runs, 2)
 
@@ -109,6 +113,11 @@ def test_virtual_stages_of_unequal_lengths(one, two, four):
 
 def test_experts_keep_their_mlp(one, two):
     _assert_goes_on(two["spread experts"], one["experts"], 3)
+
+
+def test_experts_are_planned_by_length(one, two):
+    _assert_goes_on(two["experts auto"], one["experts"], 3)
+    assert len(two["experts auto"].plans) > 1
 
 
 def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_with_four(one, two, four, narrower):
