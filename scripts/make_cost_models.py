@@ -1,4 +1,6 @@
-"""Makes the shipped cost models, configs/costs/MODEL-pRANKS-CLUSTER.cost.json, anew: python scripts/make_cost_models.py
+"""Makes the shipped cost models, configs/costs/MODEL-pRANKS-CLUSTER.cost.json, anew.
+
+    python scripts/make_cost_models.py [MODEL ...]
 
 Each model is traced once for GPUs and once for this CPU (some minutes in all; no GPU, no weights), and its times are
 worked out for every cluster.
@@ -35,8 +37,8 @@ MODELS = {"llama-2-7b": MACHINES, "gpt-13b": MACHINES, "mixtral-8x7b": ((8, ("dg
 def main() -> None:
     folder = REPOSITORY / "configs" / "costs"
     folder.mkdir(exist_ok=True)
-    for name, wanted in MODELS.items():
-        for ranks, clusters in wanted:
+    for name in sys.argv[1:] or MODELS:
+        for ranks, clusters in MODELS.get(name, MACHINES):
             shape, machines = (
                 read_shape(name),
                 {each: Cluster.from_yaml(shipped("clusters", each)) for each in clusters},

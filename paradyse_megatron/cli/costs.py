@@ -7,6 +7,7 @@ import functools
 import sys
 from dataclasses import dataclass
 
+from paradyse_megatron.costmodel.average import AverageLayer
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.planner.planner import Planner
@@ -26,12 +27,14 @@ class Asked:
 
     Attributes:
         cost_model: the file.
+        layer: the costs of its average layer.
         num_layers: L.
         budget_bytes: of a rank; None for no limit.
         make: makes planners, see `planner.survey`.
     """
 
     cost_model: CostModel
+    layer: AverageLayer
     num_layers: int
     budget_bytes: int | None
     make: MakePlanner
@@ -42,12 +45,14 @@ class Asked:
         cost_model = CostModel.load(asked.cost_model)
         budget_bytes = parse_size(asked.memory_budget, "--memory-budget") if asked.memory_budget else None
         num_layers = cost_model.shape.num_layers if asked.num_layers is None else asked.num_layers
+        kinds = cost_model.shape.layer_kinds
         make = functools.partial(
             Planner,
             cost_model,
             num_layers,
             sys.maxsize if budget_bytes is None else budget_bytes,
+            layer_kinds=[kinds[layer % len(kinds)] for layer in range(num_layers)],
             static_bytes=cost_model.shape.static_bytes(cost_model.group_size),
         )
         make()
-        return cls(cost_model, num_layers, budget_bytes, make)
+        return cls(cost_model, AverageLayer(cost_model), num_layers, budget_bytes, make)

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> Answer:
     """Terms and reasons; the answer is no when no plan fits."""
     costs = Asked.of(asked)
-    found = explain(costs.make, costs.cost_model, asked.seq_length, costs.budget_bytes, LONGEST)
+    found = explain(costs.make, costs.layer, asked.seq_length, costs.budget_bytes, LONGEST)
     title = f"{found.seq_length:,} tokens on {costs.cost_model.group_size} ranks, {costs.num_layers} layers"
     columns = ("option", "layer ms", "saved MiB", "work MiB", "all ms", "peak MiB", "fits", "layers")
     shown = found.terms if asked.all else worth_showing(found.terms)

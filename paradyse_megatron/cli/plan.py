@@ -37,8 +37,9 @@ def run(asked: argparse.Namespace) -> Answer:
     lengths = _lengths(asked, costs, longest)
     plans = {length: planner.plan(length) for length in lengths}
     must_fit = [asked.seq_length] if asked.seq_length else lengths
-    changes = break_evens(costs.cost_model, max([*lengths, longest if longest < LONGEST else 0]))
-    largest = {**largest_lengths(costs.make, costs.cost_model.options, LONGEST), "dynamic": longest}
+    changes = break_evens(costs.layer, max([*lengths, longest if longest < LONGEST else 0]))
+    static = {option: costs.layer.followed(option) for option in costs.layer.options}
+    largest = {**largest_lengths(costs.make, static, LONGEST), "dynamic": longest}
     content = {
         "cost_model": costs.cost_model.source,
         "group_size": costs.cost_model.group_size,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from paradyse_megatron.cli.answer import Answer
+from paradyse_megatron.costmodel.average import AverageLayer
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.curve import LONGEST
 from paradyse_megatron.costmodel.model import CostModel
@@ -76,7 +77,7 @@ def _on_group(asked: argparse.Namespace, lengths: np.ndarray) -> tuple[Compariso
     budget = parse_size(asked.memory_budget, "--memory-budget") if asked.memory_budget else None
     candidates = planned_choices(cost_model, num_gpus, budget)
     comparison = compare(candidates, lengths, _global_batch(asked, num_gpus), num_gpus, LONGEST)
-    changes = break_evens(cost_model, int(lengths.max()))
+    changes = break_evens(AverageLayer(cost_model), int(lengths.max()))
     content = {
         "costs": cost_model.source,
         "num_gpus": num_gpus,

@@ -88,7 +88,8 @@ def explain(
 
     Args:
         make: makes the planner; see `survey.MakePlanner`.
-        cost_model: the one that it plans by.
+        cost_model: the one that it plans by; with layers of several kinds that of the average layer, which says by
+            `followed` what layers follow where not all can follow an option.
         budget_bytes: its bound, None where there is none worth the name.
         limit: tokens up to which a longest fitting length is looked for.
 
@@ -100,9 +101,10 @@ def explain(
     padded = pad_to_multiple(seq_length, cost_model.group_size)
     counts = Counter(plan.options)
     terms = []
+    followed = getattr(cost_model, "followed", lambda option: (option,))
     for option in map(str, planner.options):
         cost = cost_model.predict(option, padded)
-        everywhere = make(options=[option]).plan(padded)
+        everywhere = make(options=list(followed(option))).plan(padded)
         layer = cost.milliseconds, cost.saved_bytes, cost.workspace_bytes
         terms.append(Terms(option, *layer, everywhere, counts[option]))
     terms.sort(key=lambda each: each.milliseconds)

@@ -7,7 +7,7 @@ rule and the same loss heads as the plans that follow the length.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paradyse_megatron.layouts.padding import padding_multiple
@@ -52,9 +52,13 @@ def break_evens(cost_model: CostSource, longest: int, options: Iterable[str] | N
     return found
 
 
-def largest_lengths(make: MakePlanner, options: Iterable[str], limit: int) -> Mapping[str, int]:
-    """For each option in all layers, the longest sequence of at most `limit` tokens that fits; 0 where none does."""
-    return {option: make(options=[option]).largest_length(limit) for option in options}
+def largest_lengths(make: MakePlanner, options: Mapping[str, Sequence[str]], limit: int) -> Mapping[str, int]:
+    """For each static choice, the longest sequence of at most `limit` tokens that fits; 0 where none does.
+
+    Args:
+        options: by name of the choice, what layers follow; several options where layers are of several kinds.
+    """
+    return {name: make(options=list(followed)).largest_length(limit) for name, followed in options.items()}
 
 
 def _geometric(most: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.average import AverageLayer
 from paradyse_megatron.layouts.padding import pad_to_multiple
 from paradyse_megatron.planner.planner import Planner
 
@@ -43,7 +43,7 @@ class Choice(Protocol):
 class Uniform:
     """A static choice: one option in all layers, whatever the length.
 
-    As a planner with this option alone would decide, but in closed form, as all layers are alike.
+    As a planner with this option alone would decide, but in closed form, as all layers are the average one.
 
     Attributes:
         name, kind: see `Choice`.
@@ -56,7 +56,7 @@ class Uniform:
 
     name: str
     kind: str
-    costs: CostModel
+    costs: AverageLayer
     option: str
     static_bytes: int
     budget_bytes: int | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
+from paradyse_megatron.costmodel.average import AverageLayer
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
@@ -34,12 +35,13 @@ def planned_choices(cost_model: CostModel, num_gpus: int, budget_bytes: int | No
     ranks = cost_model.group_size
     static = static_bytes(cost_model.shape, ranks, num_gpus)
     budget = sys.maxsize if budget_bytes is None else budget_bytes
-    planner = Planner(cost_model, cost_model.shape.num_layers, budget, static_bytes=static)
+    layer, kinds = AverageLayer(cost_model), cost_model.shape.layer_kinds
+    planner = Planner(cost_model, len(kinds), budget, layer_kinds=kinds, static_bytes=static)
     yield Dynamic(f"dynamic P={ranks}", ranks, planner)
-    for option in cost_model.options:
+    for option in layer.options:
         is_megatrons = option.partition("+")[0] == "tp_sp"
         kind, heads = ("megatron", HEADS[:1]) if is_megatrons else ("static", cost_model.heads)
-        yield Uniform(f"{option} P={ranks}", kind, cost_model, option, static, budget_bytes, heads)
+        yield Uniform(f"{option} P={ranks}", kind, layer, option, static, budget_bytes, heads)
 
 
 def estimated_choices(

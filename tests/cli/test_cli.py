@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from paradyse_megatron.cli.main import VERBS, main
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
+from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.planner.option import Option
+from paradyse_megatron.planner.plan import Plan
 from tests.ranks import REPOSITORY
 
 TINY = REPOSITORY / "configs" / "models" / "tiny.yaml"
@@ -21,6 +25,38 @@ def cost_file(tmp_path_factory):
     cluster = Cluster.from_yaml(REPOSITORY / "configs" / "clusters" / "cpu-2core.yaml")
     estimate(ModelShape.from_yaml(TINY), cluster, 2).save(path)
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def mixed_file(tmp_path_factory):
+    """Of a model whose first, third, ... layer has experts, made up: they cost what dense layers do."""
+    path = tmp_path_factory.mktemp("costs") / "mixed.json"
+    shape = ModelShape.from_yaml(TINY)
+    cluster = Cluster.from_yaml(REPOSITORY / "configs" / "clusters" / "cpu-2core.yaml")
+    dense = estimate(shape, cluster, 2)
+    experts = {option: each for option, each in dense.costs["dense"].items() if Option.parse(option).mlp == "tp_sp"}
+    mixed = replace(shape, num_experts=4, experts_per_token=2, expert_layer_interval=2)
+    replace(dense, shape=mixed, costs={"moe": experts, **dense.costs}).save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("verb", ["plan", "explain", "simulate"])
+def test_layers_of_several_kinds_follow_what_each_can(verb, mixed_file, tmp_path, capsys):
+    (tmp_path / "lengths").write_text("100\n5000\n")
+    rest = {"simulate": f"--lengths {tmp_path}/lengths"}.get(verb, "--seq-length 5000")
+    assert main([verb, "--cost-model", mixed_file, "--memory-budget", "220MiB", "--json", *rest.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    if verb == "plan":
+        layers = Plan.parse(found["plans"][0]["plan"], found["num_layers"]).layer_options
+        assert all(option.mlp == "tp_sp" for option in layers[::2]) and any(o.mlp != "tp_sp" for o in layers[1::2])
+        assert found["largest_lengths"]["ring"] > 0
+    if verb == "explain":
+        of_all = {terms["option"]: terms for terms in found["terms"]}
+        assert sum(terms["num_layers_chosen"] for terms in found["terms"]) == ModelShape.from_yaml(TINY).num_layers
+        assert of_all["ring"]["layer_ms"] == pytest.approx(
+            (of_all["ring/tp_sp"]["layer_ms"] + CostModel.load(mixed_file).predict("ring", 5000, "dense").milliseconds)
+            / 2
+        )
 
 
 def test_plan_prints_json_alone(cost_file, capsys):

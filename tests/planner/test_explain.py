@@ -46,7 +46,7 @@ def test_break_evens_are_the_lengths_where_the_fastest_changes(cost_model):
 
 
 def test_largest_lengths_fit_and_the_next_do_not(cost_model, make):
-    found = largest_lengths(make, ["tp_sp", "tp_sp+full", "metp"], LIMIT)
+    found = largest_lengths(make, {o: [o] for o in ("tp_sp", "tp_sp+full", "metp")}, LIMIT)
     for option, length in found.items():
         assert make(options=[option]).plan(length).fits
         assert not make(options=[option]).plan(length + 1).fits
