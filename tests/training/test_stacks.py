@@ -21,7 +21,7 @@ SMOOTH = (
 )
 """As in `test_parallel`: an optimizer that hides nothing. Its momentum shows when it does not come along."""
 
-EXPERTS = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 64 --disable-bias-linear"
+EXPERTS = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 64 --moe-layer-freq 2 --disable-bias-linear"
 FOUR_STRATEGIES = "tp_sp,ring,ulysses/tp_sp,ring/gathered+full"
 PAIRS = "--hybrid-layer-pattern *-*-*-*-"
 STAGES = "--hybrid-layer-pattern *-|*-|*-|*-"
@@ -63,11 +63,11 @@ def two(corpus, folder, one):
         "hybrid virtual": f"{gpt} {_tensor_parallel(1)} {STAGES} --pipeline-model-parallel-size 2 {auto} 6MiB",
         "spread experts": (
             f"{SMOOTH} --load {folder}/experts --ckpt-step 2 {_tensor_parallel(2)} {EXPERTS} "
-            "--paradyse-plan ring/tp_sp,tp_sp,ulysses/tp_sp+full,metp/tp_sp"
+            "--paradyse-plan ring/tp_sp,tp_sp/streamed,ulysses/tp_sp+full,metp"
         ),
         "experts auto": (
             f"{SMOOTH} --load {folder}/experts --ckpt-step 2 {_tensor_parallel(2)} {EXPERTS} "
-            "--paradyse-strategies tp_sp,ulysses/tp_sp,ring/tp_sp+full --paradyse-memory-budget 9MiB"
+            "--paradyse-strategies tp_sp,ulysses,ulysses/tp_sp,ring/tp_sp+full --paradyse-memory-budget 4MiB"
         ),
     }
     return train_all(corpus, folder, runs, 2)
