@@ -56,7 +56,14 @@ def plan_pipeline(
             chunked_head=chunked_head,
         )
         stages.append(planner)
-    return PipelinePlanner(stages, num_chunks, parallel_state.get_pipeline_model_parallel_rank)
+    return PipelinePlanner(stages, num_chunks, own_stage)
+
+
+def own_stage() -> int:
+    """This rank's; before there are groups, the last one, which has the loss."""
+    if not parallel_state.model_parallel_is_initialized():
+        return -1
+    return parallel_state.get_pipeline_model_parallel_rank()
 
 
 def _of_kinds(kinds: Sequence[str], costs: Mapping[str, CostSource], options: Sequence[str]) -> list[str]:

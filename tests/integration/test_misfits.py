@@ -14,6 +14,7 @@ from paradyse_megatron.data.provider import open_parts
 from paradyse_megatron.integration.misfits import longest_sequence
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import FixedPlan, PlannedByLength
 from tests.data.test_provider import arguments, write_dataset
 
@@ -29,9 +30,11 @@ def costs():
 def decider(costs, fitting, **changes):
     """With a budget that is just enough for `fitting` tokens."""
     least = Planner(costs, 4, 1, static_bytes=STATIC_BYTES, **changes).plan(fitting).predicted_bytes
-    return PlannedByLength(
-        Planner(costs, 4, least, static_bytes=STATIC_BYTES, **changes), costs, 1, SEQ_LENGTH, STATIC_BYTES
-    )
+    return planned_by(Planner(costs, 4, least, static_bytes=STATIC_BYTES, **changes), costs)
+
+
+def planned_by(planner, costs):
+    return PlannedByLength(PipelinePlanner([planner]), costs, SEQ_LENGTH)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def test_skip_and_truncate_leave_what_every_plan_fits(costs, args, action, lengt
 
 
 def test_where_nothing_fits_no_choice_of_documents_helps(costs, args):
-    planned = PlannedByLength(Planner(costs, 4, 10, static_bytes=STATIC_BYTES), costs, 1, SEQ_LENGTH, STATIC_BYTES)
+    planned = planned_by(Planner(costs, 4, 10, static_bytes=STATIC_BYTES), costs)
     for action in ("error", "skip", "truncate"):
         with pytest.raises(ValueError, match="optimizer alone take 1,000,000"):
             longest_sequence(Namespace(**vars(args) | {"paradyse_on_misfit": action}), planned)

@@ -11,6 +11,7 @@ from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import PlannedByLength
 from paradyse_megatron.runtime.feedback import MAX_RESERVE, CorrectedCosts, PlannedWithFeedback
 from paradyse_megatron.runtime.trace import TraceLine
@@ -26,10 +27,11 @@ def costs():
 
 def learner(costs, budget=2**40, stages=1):
     def make_planner(factors, budget_bytes):
-        return Planner(CorrectedCosts(costs, factors), LAYERS, budget_bytes, static_bytes=STATIC_BYTES)
+        stage = Planner(CorrectedCosts(costs, factors), LAYERS, budget_bytes, static_bytes=STATIC_BYTES)
+        return PipelinePlanner([stage] * stages)
 
-    planner = Planner(costs, LAYERS, budget, static_bytes=STATIC_BYTES)
-    return PlannedWithFeedback(PlannedByLength(planner, costs, stages, LENGTH, STATIC_BYTES), make_planner)
+    planned = PlannedByLength(make_planner({}, budget), costs, LENGTH)
+    return PlannedWithFeedback(planned, make_planner)
 
 
 def line(plan, predicted_ms=10.0, measured_ms=10.0, predicted_bytes=1000, measured_bytes=900):
