@@ -19,8 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> Answer:
-    """Every option of this version with the reason against it, if any; the answer is no when none is left."""
-    excluded = excluded_options(read_shape(asked.model), asked.group_size)
+    """Every option with the reason why no layer can follow it, if so; the answer is no when none is left."""
+    shape = read_shape(asked.model)
+    first, *others = (excluded_options(shape, asked.group_size, kind=kind) for kind in shape.kinds)
+    excluded = {option: reason for option, reason in first.items() if all(option in other for other in others)}
     reasons = {str(option): excluded.get(str(option)) for option in all_options()}
     content = [{"option": option, "usable": reason is None, "reason": reason} for option, reason in reasons.items()]
     rows = [(option, "yes" if reason is None else "no", reason or "") for option, reason in reasons.items()]

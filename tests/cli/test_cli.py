@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from paradyse_megatron.cli.main import VERBS, main
 from paradyse_megatron.costmodel.cluster import Cluster
@@ -104,6 +105,15 @@ def test_strategies_gives_the_reason(capsys):
     assert main(["strategies", "--model", str(TINY), "--group-size", "2", "--json"]) == 0
     reasons = {row["option"]: row["reason"] for row in json.loads(capsys.readouterr().out)}
     assert "keeps only q, k, v" in reasons["ring+selective"] and reasons["ulysses+selective"] is None
+
+
+@pytest.mark.parametrize(("interval", "usable"), [(1, False), (2, True)])
+def test_strategies_know_which_layers_have_experts(interval, usable, tmp_path, capsys):
+    shape = replace(ModelShape.from_yaml(TINY), num_experts=4, experts_per_token=2, expert_layer_interval=interval)
+    (tmp_path / "model.yaml").write_text(yaml.safe_dump(shape.as_dict()))
+    assert main(["strategies", "--model", str(tmp_path / "model.yaml"), "--group-size", "2", "--json"]) == 0
+    found = {row["option"]: row["usable"] for row in json.loads(capsys.readouterr().out)}
+    assert found["ring/tp_sp"] and found["ring"] == usable
 
 
 @pytest.mark.parametrize("verb", VERBS)
