@@ -11,7 +11,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from paradyse_megatron.comm import host, permutes
+from paradyse_megatron.comm import cuda, host, permutes
 from paradyse_megatron.layouts.conversion import Layout
 
 logger = logging.getLogger(__name__)
@@ -37,30 +37,34 @@ class Executor(Protocol):
         ...
 
 
-_EXECUTORS: dict[str, Executor] = {"torch": permutes, "host": host}
+_EXECUTORS: dict[str, Executor] = {"torch": permutes, "host": host, "cuda": cuda}
 _current: Executor | None = None
 
 
 def current() -> Executor:
     """The executor of this process; without a choice that of `auto`."""
     if _current is None:
-        choose("auto")
+        choose("auto", on_cpu=not cuda.has_gpu())
     assert _current is not None
     return _current
 
 
 def choose(name: str, on_cpu: bool = True) -> None:
-    """Let `name` convert layouts from now on: torch, host, or auto, which is host where that can be.
+    """Let `name` convert layouts from now on: torch, host, cuda, or auto, which is host or cuda where that can be.
+
+    To be called before the first collective: kernels are compiled here.
 
     Raises:
         ValueError: it cannot run here.
     """
     global _current
     if name == "auto":
-        reason = unavailable_reason("host", on_cpu)
-        if reason is not None and on_cpu:
-            logger.info("layout conversions are executed by torch: %s", reason)
-        name = "host" if reason is None else "torch"
+        name = "host" if on_cpu else "cuda"
+        reason = unavailable_reason(name, on_cpu)
+        if reason is not None:
+            level = logging.INFO if on_cpu else logging.WARNING
+            logger.log(level, "layout conversions are executed by torch: %s", reason)
+            name = "torch"
     reason = unavailable_reason(name, on_cpu)
     if reason is not None:
         raise ValueError(f"--paradyse-a2a {name} cannot be used: {reason}. Use torch or auto.")
@@ -76,4 +80,6 @@ def unavailable_reason(name: str, on_cpu: bool = True) -> str | None:
             return "it converts tensors in host memory, and there is a GPU"
         found = host.extension()
         return found if isinstance(found, str) else None
+    if name == "cuda":
+        return "it converts tensors on a GPU, and training runs on the CPU" if on_cpu else cuda.unavailable_reason()
     return None

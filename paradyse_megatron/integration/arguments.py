@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--paradyse-a2a",
         choices=["torch", "host", "cuda", "symm", "auto"],
         default="auto",
-        help="how layout conversions are executed: by torch, or on CPUs in one pass by the C++ extension (host); "
-        "auto: host where it can be",
+        help="how layout conversions are executed: by torch; in one pass, on CPUs by the C++ extension (host), on GPUs "
+        "by kernels compiled at start (cuda); auto: host or cuda where that can be, else torch",
     )
     group.add_argument(
         "--paradyse-on-misfit",

@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paradyse_megatron.comm import executors, host, permutes
+from paradyse_megatron.comm import cuda, executors, host, permutes
 from paradyse_megatron.layouts.blocks import block_plan
 from paradyse_megatron.layouts.conversion import context_to_tokens, contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
@@ -142,10 +142,18 @@ def test_any_strided_copy():
 
 def test_choices_and_refusals(monkeypatch, caplog):
     monkeypatch.setattr(executors, "_current", None)
+    monkeypatch.setattr(cuda, "unavailable_reason", lambda: "no kernel")
     executors.choose("torch")
     assert executors.current() is permutes
     executors.choose("auto", on_cpu=False)
     assert executors.current() is permutes
+    why = cuda.unavailable_reason()
+    assert [record.message for record in caplog.records] == [f"layout conversions are executed by torch: {why}"]
+    caplog.clear()
+    with pytest.raises(ValueError, match=f"--paradyse-a2a cuda cannot be used: {why}. Use torch or auto"):
+        executors.choose("cuda", on_cpu=False)
+    with pytest.raises(ValueError, match="on a GPU, and training runs on the CPU"):
+        executors.choose("cuda")
     with pytest.raises(ValueError, match="--paradyse-a2a symm cannot be used: it is not available in this version"):
         executors.choose("symm")
     with pytest.raises(ValueError, match="there is a GPU. Use torch or auto"):

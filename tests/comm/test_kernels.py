@@ -1,0 +1,170 @@
+"""The GPU kernels' own source, every thread run on the CPU: the same bytes as the reference, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paradyse_megatron.comm import cuda, permutes
+from paradyse_megatron.comm.launch import KERNELS, launches
+from paradyse_megatron.layouts.conversion import contiguous_to_zigzag, qkv_to_heads
+from paradyse_megatron.layouts.head_layouts import AttentionSizes
+from paradyse_megatron.layouts.heads import HeadDealing
+from paradyse_megatron.layouts.section import Axes, Section, table
+from tests.comm.emulated import COMPILER, MOST_BLOCKS, Emulated
+from tests.comm.test_executors import DTYPES, HARD, SUMMED, all_layouts, equal, random, scattered
+from tests.layouts.test_conversion import attention_sizes
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels(tmp_path_factory):
+    """The `cuda` executor on CPU tensors."""
+    emulated = Emulated(tmp_path_factory.mktemp("kernels"))
+    cuda.register("cpu", emulated.launch, lambda device: MOST_BLOCKS)
+    yield emulated
+    cuda._device_types.discard("cpu")
+    assert emulated.launched == set(KERNELS)
+    assert not emulated.complaints()
+
+
+@settings(deadline=None, max_examples=60)
+@given(sizes=attention_sizes(), dtype=st.sampled_from(DTYPES), make=st.sampled_from([random, scattered]))
+def test_they_pack_and_unpack_the_same_bytes_as_torch(sizes, dtype, make):
+    for layout, rank in all_layouts(sizes):
+        tensors = [make(shape, dtype) for shape in layout.shapes]
+        wire = permutes.pack(tensors, layout, rank)
+        assert equal(cuda.pack(tensors, layout, rank), wire)
+        if dtype in SUMMED or not any(s.sums_copies for s in layout.sections(rank, ((0,) * 4,) * 3)):
+            wire = random(wire.shape, dtype)
+            for mine, wanted in zip(cuda.unpack(wire, layout, rank), permutes.unpack(wire, layout, rank), strict=True):
+                assert equal(mine, wanted)
+
+
+@pytest.mark.parametrize(("heads", "groups", "head_dim"), [(16, 8, 128), (16, 2, 128), (24, 8, 67), (16, 2, 12)])
+def test_they_do_so_where_threads_loop(kernels, heads, groups, head_dim):
+    kernels.launched.clear()
+    sizes = AttentionSizes(HeadDealing(heads, groups, 8), head_dim, 37, 2)
+    for layout, rank in all_layouts(sizes):
+        tensors = [scattered(shape, torch.bfloat16) for shape in layout.shapes]
+        wire = permutes.pack(tensors, layout, rank)
+        assert equal(cuda.pack(tensors, layout, rank), wire)
+        for pair in zip(cuda.unpack(wire, layout, rank), permutes.unpack(wire, layout, rank), strict=True):
+            assert equal(*pair)
+    assert kernels.launched == {"copy_sections"} | ({"sum_sections_bfloat16"} if groups < 8 else set())
+
+
+@pytest.mark.parametrize("dtype", SUMMED)
+@settings(deadline=None, max_examples=3)
+@given(seed=st.integers(0, 2**31), head_dim=st.sampled_from([16, 13]))
+@example(seed=0, head_dim=16)
+def test_copies_are_summed_alike_to_the_last_bit(dtype, seed, head_dim):
+    """In order; hard numbers among them, and every pattern of 16 bits. An odd head size leaves no wide accesses."""
+    layout = qkv_to_heads(AttentionSizes(HeadDealing(8, 1, 8), head_dim, 8, 2)).source
+    generator = torch.Generator().manual_seed(seed)
+    wire = torch.randint(-(2**15), 2**15, (8, layout.block_elements * dtype.itemsize // 2), generator=generator)
+    wire = wire.to(torch.int16).view(dtype)
+    hard = torch.tensor(HARD, dtype=torch.float64).to(dtype)
+    places = torch.randint(len(hard), wire.shape, generator=generator)
+    wire = torch.where(torch.rand(wire.shape, generator=generator) < 0.5, hard[places], wire)
+    (mine,), (wanted,) = cuda.unpack(wire, layout, 0), permutes.unpack(wire, layout, 0)
+    assert torch.equal(mine.isnan(), wanted.isnan())
+    assert equal(mine.nan_to_num(7.0), wanted.nan_to_num(7.0))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    width=st.integers(1, 700),
+    num_pieces=st.integers(1, 5),
+    gaps=st.tuples(st.integers(0, 17), st.integers(0, 17)),
+    starts=st.tuples(st.integers(0, 17), st.integers(0, 17)),
+    to_wire=st.booleans(),
+    dtype=st.sampled_from([torch.int8, torch.bfloat16, torch.float32, torch.int64, torch.complex128]),
+)
+def test_nothing_is_written_beside_the_pieces_at_whatever_alignment(width, num_pieces, gaps, starts, to_wire, dtype):
+    steps = [width + gap for gap in gaps]
+    extents = Axes(1, 1, num_pieces, 1, 1, 1)
+    local, wire = (Axes(0, 0, step, 0, 0, 0) for step in steps)
+    section = Section(0, width, extents, local, wire, *starts)
+    sides = [random((start + num_pieces * step + 17,), dtype) for start, step in zip(starts, steps, strict=True)]
+    source, target = sides if to_wire else sides[::-1]
+    pieces = [
+        side.clone().as_strided((num_pieces, width), (step, 1), start)
+        for side, step, start in zip(sides, steps, starts, strict=True)
+    ]
+    expected = target.clone()
+    views = pieces if to_wire else pieces[::-1]
+    expected.as_strided(views[1].shape, views[1].stride(), views[1].storage_offset()).copy_(views[0])
+    cuda._move(table([section]), [sides[0]], sides[1], to_wire)
+    assert equal(target, expected) and equal(source, views[0]._base)
+
+
+def test_places_beyond_32_bits():
+    """Rows so far apart that their places need 33 bits; what lies between is never touched, so takes no memory."""
+    far = 2**31 + 64
+    spread = torch.empty_strided((3, 2, 40), (far, 40, 1), dtype=torch.int8)
+    rows = random((3, 2, 40), torch.int8)
+    cuda.copy_(spread, rows)
+    assert torch.equal(spread, rows)
+    back = torch.zeros_like(rows)
+    cuda.copy_(back, spread)
+    assert torch.equal(back, rows)
+
+
+def test_any_strided_copy():
+    source = torch.randn(3, 4, 5, 6, 7)
+    spread = source[:1].expand(9, -1, -1, -1, -1)
+    for view in (source, source.movedim(0, 2), source[:, 1:3], source.flip(0), source[..., ::2], spread):
+        for dtype in (torch.float32, torch.float64):
+            target = torch.zeros(view.shape, dtype=dtype)
+            cuda.copy_(target, view)
+            assert torch.equal(target, view.to(dtype))
+
+
+class Operators(TorchDispatchMode):
+    """Names of the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_trace_on_fake_tensors_sees_shapes_and_kernels():
+    conversion = qkv_to_heads(AttentionSizes(HeadDealing(8, 4, 2), 16, 5, 2))
+    with FakeTensorMode(), Operators() as operators:
+        mixed = torch.empty(conversion.source.shapes[0], dtype=torch.bfloat16, device="cuda")
+        wire = cuda.pack([mixed], conversion.source, 0)
+        assert wire.shape == (2, conversion.source.block_elements) and wire.device.type == "cuda"
+        outputs = cuda.unpack(wire, conversion.target, 0)
+    assert tuple(tuple(output.shape) for output in outputs) == conversion.target.shapes
+    names = [name for name in operators.names if name.startswith("paradyse")]
+    assert names == ["paradyse.to_wire.default", "paradyse.from_wire.default"]
+
+
+def test_integers_are_not_summed_and_empty_tensors_need_no_launch():
+    layout = qkv_to_heads(AttentionSizes(HeadDealing(8, 1, 8), 4, 2, 1)).source
+    with pytest.raises(ValueError, match=r"Copies of int64 cannot be added up\."):
+        cuda.unpack(torch.zeros(8, layout.block_elements, dtype=torch.int64), layout, 0)
+    section = Section(0, 3, Axes(1, 1, 0, 1, 1, 1), Axes(*[0] * 6), Axes(*[0] * 6))
+    integers = torch.frombuffer(bytearray(table([section])), dtype=torch.int64).tolist()
+    assert not list(launches(integers, [0], 0, True, 2, "bfloat16", 8))
+
+
+def test_large_launches_are_bounded_and_small_ones_small():
+    chunks = contiguous_to_zigzag(2, 1, 2**31 + 1).source
+    integers = torch.frombuffer(bytearray(table(chunks.sections(1, ((2**31 + 1, 1),)))), dtype=torch.int64).tolist()
+    (launch,) = launches(integers, [0], 0, True, 1, "int8", 1320)
+    assert (launch.kernel, launch.blocks, launch.sections) == ("copy_sections", 1320, 1)
+    tiny = torch.frombuffer(
+        bytearray(table([Section(0, 3, Axes(*[1] * 6), Axes(*[0] * 6), Axes(*[0] * 6))])), dtype=torch.int64
+    )
+    assert [launch.blocks for launch in launches(tiny.tolist(), [0], 0, True, 1, "int8", 1320)] == [1]
