@@ -42,7 +42,10 @@ def test_this_machine_can_train_and_the_answer_is_json_alone(capsys, monkeypatch
     monkeypatch.delenv("MEGATRON_PATH", raising=False)
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["can_train"] is True and found["missing"] == [] and found["kernels"] == {}
+    assert found["can_train"] is True and found["missing"] == []
+    assert list(found["kernels"]) == ["sm_80", "sm_90a", "sm_100", "sm_120"]
+    for one in found["kernels"].values():
+        assert {"compiled", "registers", "spill_bytes", "kernels", "reason"} == set(one)
     assert set(found["findings"]) == NAMES
     assert all(one["found"] for one in found["findings"].values())
     assert all(one["remedy"] for one in found["findings"].values() if not one["is_good"])
@@ -53,10 +56,11 @@ def test_this_machine_can_train_and_the_answer_is_json_alone(capsys, monkeypatch
 def test_it_fits_a_screen_and_remedies_keep_their_brackets(capsys, monkeypatch):
     good, bad = Finding(True, "1.2"), Finding(False, "not installed", "pip install 'megatron-core[training]'.")
     many = {name: (lambda: bad if name == "Apex" else good) for name in USEFUL}  # noqa: B023
+    monkeypatch.setattr(doctor, "kernels", lambda: {"sm_80": {"compiled": False, "reason": "no compiler for [sm_80]"}})
     monkeypatch.setattr(doctor, "examine", lambda: examine({"Megatron": lambda: bad}, many))
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
-    assert "pip install 'megatron-core[training]'" in said
+    assert "pip install 'megatron-core[training]'" in said and "no compiler for [sm_80]" in said
     assert "Training is impossible without: Megatron." in said and len(said.splitlines()) < 50
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from paradyse_megatron.integration.doctor import hardware, libraries, ours
 from paradyse_megatron.integration.doctor.finding import Finding, Probe, look
@@ -30,9 +30,15 @@ USEFUL: dict[str, Probe] = {
 
 @dataclass(frozen=True)
 class Examination:
-    """What all looks found, by the name of the thing."""
+    """What all looks found.
+
+    Attributes:
+        findings: by the name of the thing.
+        kernels: of GPUs, by architecture (`kernels.kernels`).
+    """
 
     findings: Mapping[str, Finding]
+    kernels: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[str]:
@@ -49,7 +55,7 @@ class Examination:
             "can_train": not self.missing,
             "missing": self.missing,
             "findings": {name: asdict(finding) for name, finding in self.findings.items()},
-            "kernels": {},
+            "kernels": self.kernels,
         }
 
 
