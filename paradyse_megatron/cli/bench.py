@@ -12,11 +12,11 @@ from typing import Any
 from paradyse_megatron.bench import planner
 from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.cli.answer import Answer
-from paradyse_megatron.cli.benches import conversions, dynamic
+from paradyse_megatron.cli.benches import conversions, dynamic, gpu
 from paradyse_megatron.planner.jsonfile import write_object
 
 EXAMPLE = planner.EXAMPLE
-BENCHMARKS: dict[str, Any] = {"conversions": conversions, "dynamic": dynamic, "planner": planner}
+BENCHMARKS: dict[str, Any] = {"conversions": conversions, "dynamic": dynamic, "gpu": gpu, "planner": planner}
 SCHEMA = 1
 
 

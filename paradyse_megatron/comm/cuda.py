@@ -30,7 +30,7 @@ def unavailable_reason() -> str | None:
     if not has_gpu():
         return "there is no GPU"
     try:
-        _loaded(_architecture(int(os.environ.get("LOCAL_RANK", 0))))
+        _loaded(architecture(int(os.environ.get("LOCAL_RANK", 0))))
     except ValueError as error:
         return str(error)
     return None
@@ -70,7 +70,7 @@ def _launch(launch: Launch, device: torch.device) -> None:
     from cuda.bindings import driver
     from cuda.core import Device
 
-    kernel = _loaded(_architecture(device.index))[launch.kernel]
+    kernel = _loaded(architecture(device.index))[launch.kernel]
     move = ctypes.create_string_buffer(launch.move, len(launch.move))
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(move))
     with torch.cuda.device(device):
@@ -88,7 +88,7 @@ def _most_blocks(device: torch.device) -> int:
 
 
 @functools.cache
-def _architecture(index: int) -> str:
+def architecture(index: int) -> str:
     """Of a GPU, as the compiler calls it. Asks the driver, as torch would make a context."""
     try:
         from cuda.core import Device

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import itertools
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
+from paradyse_megatron.comm import cuda
 from paradyse_megatron.comm.launch import Launch
 from paradyse_megatron.comm.nvrtc import SOURCES
 
@@ -18,7 +24,7 @@ COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 MOST_BLOCKS = 3
 """Few, so that threads loop."""
 
-_FLAGS = "-std=c++17 -O2 -shared -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -x c++".split()
+_FLAGS = "-std=c++17 -O1 -shared -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -x c++".split()
 _CHECKS = "-fsanitize=alignment,bounds,shift,signed-integer-overflow"
 """A vector at an address that is no multiple of its size, which ends a kernel on a GPU, is a complaint here."""
 
@@ -53,3 +59,26 @@ class Emulated:
     def complaints(self) -> list[str]:
         """What the checks found."""
         return [line for file in self._log.parent.glob("complaints*") for line in file.read_text().splitlines()]
+
+
+@contextmanager
+def kernels_on_cpu() -> Iterator[Emulated]:
+    """The `cuda` executor takes CPU tensors; at the end there must be no complaints."""
+    emulated = _built()
+    emulated.launched.clear()
+    cuda._device_types.add("cpu")
+    try:
+        yield emulated
+    finally:
+        cuda._device_types.discard("cpu")
+    assert not emulated.complaints()
+
+
+@functools.cache
+def _built() -> Emulated:
+    """Once in a process, as operators take a kernel but once."""
+    folder = tempfile.mkdtemp(prefix="paradyse-emulated-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    emulated = Emulated(Path(folder))
+    cuda.register("cpu", emulated.launch, lambda device: MOST_BLOCKS)
+    return emulated
