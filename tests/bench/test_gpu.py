@@ -23,11 +23,13 @@ no_gpu = pytest.mark.skipif(cuda.has_gpu(), reason="there is a GPU")
 
 
 @emulated
-def test_kernels_are_compared_for_all_group_sizes_and_types(monkeypatch):
+def test_kernels_are_compared_for_each_group_size_and_type(monkeypatch):
+    monkeypatch.setattr(exactness, "GROUP_SIZES", (2, 3))
+    monkeypatch.setattr(exactness, "DTYPES", (torch.int8, torch.bfloat16, torch.float64))
     with kernels_on_cpu() as kernels:
         checks = [*exactness.small(CPU, num_tokens=3), *exactness.large(CPU, num_elements=20_001)]
         assert kernels.launched >= {"copy_sections", "sum_sections_bfloat16", "sum_sections_float64"}
-        assert len(checks) == len(exactness.GROUP_SIZES) * len(exactness.DTYPES) + 4
+        assert len(checks) == 2 * 3 + 4
         assert all(check.holds for check in checks), [check for check in checks if not check.holds]
         monkeypatch.setattr(cuda, "unpack", lambda wire, *where: permutes.unpack(wire.roll(1), *where))
         wrong = next(exactness.small(CPU, num_tokens=3))
