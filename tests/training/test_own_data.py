@@ -27,7 +27,7 @@ def _free_port() -> str:
 
 def test_texts_and_a_tokenizer_train_on_two_nodes(tmp_path):
     sources = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:12]
-    texts = [path.read_text("utf-8")[: 300 + 90 * place] for place, path in enumerate(sources)]
+    texts = [path.read_text("utf-8")[: 30 + 45 * place] for place, path in enumerate(sources)]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
     tokenizer = make_tokenizer(tmp_path / "tokenizer", texts)
     found = write_dataset(tokenizer, [tmp_path / "texts.jsonl"], tmp_path / "data")
