@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import sys
 import warnings
@@ -52,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> Answer:
     """Write the file; the answer is no where the trace contradicts the closed forms."""
+    if not 0 < asked.budget_seconds < math.inf:
+        raise ValueError(f"--budget-seconds must be above 0, but it is {asked.budget_seconds}.")
+    _refuse_unwritable(Path(asked.out))
     environment = dict(os.environ)
     machine = None if asked.trace_only else this_machine(environment)
     name = asked.cluster or ("dgx-h100" if machine is None else machine.cluster)
@@ -69,6 +73,14 @@ def run(asked: argparse.Namespace) -> Answer:
         model = _measured(asked, model, machine, environment)
     model.save(asked.out)
     return _answer(model, faults, asked.out)
+
+
+def _refuse_unwritable(out: Path) -> None:
+    """Before minutes of work whose result could not be kept."""
+    if not out.parent.is_dir():
+        raise ValueError(f"--out {out} cannot be written: there is no folder {out.parent}.")
+    if out.is_dir() or not os.access(out.parent, os.W_OK):
+        raise ValueError(f"--out {out} cannot be written; give another file.")
 
 
 def _measured(

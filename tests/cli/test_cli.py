@@ -84,7 +84,8 @@ def test_plan_says_no_when_nothing_fits(cost_file, capsys):
         ("explain --cost-model COSTS --seq-length 0", "at least 1"),
         ("explain --cost-model COSTS --seq-length 9 --num-layers 0", "layers"),
         ("strategies --model /nowhere --group-size 2", "/nowhere"),
-        ("profile --model MODEL --group-size 2 --out /nowhere", "add --trace-only"),
+        ("profile --model MODEL --group-size 2 --out /nowhere/costs.json", "no folder /nowhere"),
+        ("profile --model MODEL --group-size 2 --budget-seconds 0 --out costs.json", "--budget-seconds"),
         (
             "profile --trace-only --model MODEL --group-size 2 --cluster moon --out /nowhere",
             "name of a shipped one in clusters",
