@@ -137,7 +137,7 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_trace_on_fake_tensors_sees_shapes_and_kernels():
+def test_a_trace_on_fake_tensors_sees_shapes_and_kernels(unmapped_cuda):
     conversion = qkv_to_heads(AttentionSizes(HeadDealing(8, 4, 2), 16, 5, 2))
     with FakeTensorMode(), Operators() as operators:
         mixed = torch.empty(conversion.source.shapes[0], dtype=torch.bfloat16, device="cuda")

@@ -21,6 +21,8 @@ from paradyse_megatron.strategies.attention.merge import accumulator_dtype, merg
 from paradyse_megatron.strategies.attention.ring import Ring, _block_gradients
 from paradyse_megatron.strategies.attention.ulysses import _causal_attention
 
+pytestmark = pytest.mark.usefixtures("unmapped_cuda")
+
 HALF = [torch.bfloat16, torch.float16]
 HEADS = [(8, 8), (8, 2), (6, 1)]
 BATCH, TOKENS, HEAD_DIM = 2, 12, 64
@@ -122,7 +124,7 @@ def test_attention_of_whole_sequences_keeps_their_shape(kernels, dtype, heads, g
     query = torch.empty(TOKENS, BATCH, heads, HEAD_DIM, dtype=dtype, device="cuda")
     key, value = torch.empty(2, TOKENS, BATCH, groups, HEAD_DIM, dtype=dtype, device="cuda").unbind()
     output = _causal_attention(query, key, value, 0.125)
-    assert output.shape == (TOKENS, BATCH, heads * HEAD_DIM)
+    assert output.shape == (TOKENS, BATCH, heads, HEAD_DIM)
     assert output.dtype == dtype and output.device.type == "cuda"
 
 
