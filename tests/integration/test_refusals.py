@@ -38,9 +38,14 @@ CASES = {
     "packed": ("--dataloader-inter-document-masking", ["--dataloader-inter-document-masking", "--dynamic-parallel"]),
     "variant": ("--experimental-attention-variant gated_delta_net", ["gated_delta_net", "--dynamic-parallel"]),
     "uneven stages": ("--decoder-first-pipeline-num-layers 1", ["--decoder-first-pipeline-num-layers 1", "auto"]),
-    "experts, auto": ("--num-experts 4", ["--num-experts 4", "no costs of experts"]),
-    "experts, gathered": ("--num-experts 4 --paradyse-plan ring", ["mixture-of-experts", "ulysses/tp_sp"]),
-    "experts by frequency": ("--num-experts 4 --moe-layer-freq [0,1] --paradyse-plan tp_sp", ["2 layers", "has 4"]),
+    "experts, gathered": (
+        "--num-experts 4 --disable-bias-linear --paradyse-plan ring",
+        ["mixture-of-experts", "ulysses/tp_sp"],
+    ),
+    "experts by frequency": (
+        "--num-experts 4 --disable-bias-linear --moe-layer-freq [0,1] --paradyse-plan tp_sp",
+        ["2 layers", "has 4"],
+    ),
     "pattern, families": ("--hybrid-layer-pattern *-M*G-", ["families M, G", "Transformer Engine"]),
     "pattern, prediction": ("--hybrid-layer-pattern *-*-/*-", ["*-*-/*-", "multi-token prediction"]),
     "pattern, no experts": ("--hybrid-layer-pattern *E*E", ["*E*E", "--num-experts"]),

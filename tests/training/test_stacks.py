@@ -60,7 +60,7 @@ def two(corpus, folder, one):
         "virtual": f"{gpt} {_tensor_parallel(1)} {VIRTUAL} {auto} 6MiB",
         "hybrid": f"{gpt} {_tensor_parallel(2)} {PAIRS} --paradyse-plan {MIXED_PAIRS} --save {folder}/hybrid",
         "hybrid auto": f"{gpt} {_tensor_parallel(2)} {PAIRS} {auto} 5400KiB",
-        "hybrid virtual": f"{gpt} {_tensor_parallel(1)} {STAGES} --pipeline-model-parallel-size 2 {auto} 6MiB",
+        "hybrid virtual": f"{gpt} {_tensor_parallel(1)} {STAGES} --pipeline-model-parallel-size 2 {auto} 6400KiB",
         "spread experts": (
             f"{SMOOTH} --load {folder}/experts --ckpt-step 2 {_tensor_parallel(2)} {EXPERTS} "
             "--paradyse-plan ring/tp_sp,tp_sp/streamed,ulysses/tp_sp+full,metp"
