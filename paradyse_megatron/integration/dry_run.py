@@ -140,7 +140,7 @@ def _cluster() -> Cluster:
 
 def _plans(args: argparse.Namespace, decider: PlannedByLength) -> Table:
     planner, stages = decider.planner, args.pipeline_model_parallel_size
-    of_stage = "" if stages == 1 else f" of each of {stages} pipeline stages"
+    of_stage = "" if stages == 1 else f" in {stages} pipeline stages"
     table = Table(
         title=f"Predicted for {planner.num_layers} layers{of_stage} on {args.tensor_model_parallel_size} ranks",
         box=box.SIMPLE_HEAD,

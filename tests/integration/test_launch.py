@@ -76,7 +76,7 @@ RECIPES = {
         FIXED,
         "--nnodes 2 --node-rank 0 --master-addr n0 --master-port 29500",
     ),
-    "mixtral-8x7b-4-nodes": (NODE_0 | {"NNODES": "4"}, [], "8 layers of each of 4 pipeline stages"),
+    "mixtral-8x7b-4-nodes": (NODE_0 | {"NNODES": "4"}, [], "32 layers in 4 pipeline stages"),
 }
 
 

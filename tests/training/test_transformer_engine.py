@@ -14,7 +14,7 @@ ITERATIONS = 4
 FLAGS = (
     f"{' '.join(MODEL)} {WITHOUT_LAUNCHER} --transformer-impl transformer_engine --tensor-model-parallel-size 2 "
     f"--train-iters {ITERATIONS} --lr 0.3 --min-lr 0.3 --lr-decay-style constant --lr-warmup-iters 0 "
-    "--weight-decay 0 --adam-eps 1 --clip-grad 1e9 --dynamic-parallel"
+    "--weight-decay 0 --adam-eps 1 --clip-grad 1e9 --dynamic-parallel --paradyse-batch-order shuffled"
 )
 OVERLAPPED = (
     "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-num-buckets 6 "
