@@ -144,6 +144,7 @@ def _shared_out(whole: Transfer, expected: list[Message]) -> list[Transfer]:
     totals = [sum(message.sent.forward for message in messages), sum(message.sent.backward for message in messages)]
     if not all(totals):
         return [whole]
+    is_one = len(messages) == 1  # then what was counted, a recomputed core's messages among them
     shares = [(message.sent.forward / totals[0], message.sent.backward / totals[1]) for message in messages]
     return [
         replace(
@@ -151,8 +152,8 @@ def _shared_out(whole: Transfer, expected: list[Message]) -> list[Transfer]:
             num_peers=message.num_peers,
             forward_bytes=whole.forward_bytes * ahead,
             backward_bytes=whole.backward_bytes * back,
-            forward_calls=message.sent.forward_calls,
-            backward_calls=message.sent.backward_calls,
+            forward_calls=whole.forward_calls if is_one else message.sent.forward_calls,
+            backward_calls=whole.backward_calls if is_one else message.sent.backward_calls,
             share_beside_attention=message.share_beside_attention,
         )
         for message, (ahead, back) in zip(messages, shares, strict=True)
