@@ -16,20 +16,19 @@ import importlib
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from paradyse_megatron.bench.ranks import kill_ranks, wait_for_ranks
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 TAIL_LINES = 40
-GRACE_SECONDS = 3.0  # after a first failure the other ranks may still report theirs
 
 
 class RanksFailed(RuntimeError):
@@ -64,9 +63,10 @@ def _run(target: str, num_ranks: int, args: Any, kwargs: Any, timeout_seconds: f
         try:
             for rank in range(num_ranks):
                 processes.append(_start(folder, rank, num_ranks, store.port, show_output))
-            reason = _wait(processes, folder, timeout_seconds)
+            results = [_result_path(folder, rank) for rank in range(num_ranks)]
+            reason = wait_for_ranks(processes, results, timeout_seconds)
         finally:
-            _kill(processes)
+            kill_ranks(processes)
         if reason is not None:
             raise RanksFailed(f"{target} on {num_ranks} ranks: {reason}\n{_tails(folder, processes)}")
         return [pickle.loads(_result_path(folder, rank).read_bytes()) for rank in range(num_ranks)]
@@ -99,35 +99,6 @@ def _start(folder: Path, rank: int, num_ranks: int, port: int, show_output: bool
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
         )
-
-
-def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, timeout_seconds: float) -> str | None:
-    """Wait for all ranks; the reason when that did not end well."""
-    end = time.monotonic() + timeout_seconds
-    reason = None
-    while time.monotonic() < end:
-        codes = [process.poll() for process in processes]
-        failed = [r for r, c in enumerate(codes) if c is not None and (c or not _result_path(folder, r).exists())]
-        if failed and reason is None:
-            reason = ", ".join(f"rank {r} ended with code {codes[r]} and no result" for r in failed)
-            end = min(end, time.monotonic() + GRACE_SECONDS)
-        if None not in codes:
-            return reason
-        time.sleep(0.02)
-    unfinished = [rank for rank, process in enumerate(processes) if process.poll() is None]
-    return reason or f"ranks {unfinished} had not ended after {timeout_seconds} seconds"
-
-
-def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    for process in processes:
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
 
 
 def _tails(folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:

@@ -7,8 +7,9 @@ import os
 import platform
 import sys
 from datetime import date
-from pathlib import Path
 from typing import Any
+
+from paradyse_megatron.integration.machine import processor
 
 _PACKAGES = ("paradyse-megatron", "torch", "megatron-core", "numpy")
 
@@ -18,7 +19,7 @@ def conditions() -> dict[str, Any]:
     return {
         "date": date.today().isoformat(),
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
             "load_at_start": round(os.getloadavg()[0], 1),
@@ -26,15 +27,6 @@ def conditions() -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
         "command": " ".join(["paradyse", *sys.argv[1:]]),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str | None:

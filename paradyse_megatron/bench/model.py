@@ -18,7 +18,7 @@ from paradyse_megatron.layers.spec import layer_spec, stock_layer_spec
 from paradyse_megatron.layouts.padding import pad_to_multiple
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.profiling.parts import layer_config
-from paradyse_megatron.profiling.stack import accumulate_apart
+from paradyse_megatron.profiling.stopwatch import accumulate_apart
 
 
 def start_ranks() -> None:

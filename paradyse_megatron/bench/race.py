@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ def race(
     from paradyse_megatron.bench.contenders import parse
     from paradyse_megatron.bench.model import gpt, step_under
     from paradyse_megatron.costmodel.shape import ModelShape
-    from paradyse_megatron.profiling.stack import settle
+    from paradyse_megatron.profiling import stopwatch
 
     of_shape = ModelShape(**shape)
     longest = max(map(len, documents)) + 64
@@ -31,11 +30,8 @@ def race(
     group = models[False].decoder.layers[0].self_attention.tp_group
 
     def milliseconds(document: int, plan: str | None) -> float:
-        settle(group)
-        begin = time.perf_counter()
-        step_under(models[plan is None], documents[document], parse(plan, of_shape.num_layers))
-        settle(group)
-        return 1000 * (time.perf_counter() - begin)
+        parsed = parse(plan, of_shape.num_layers)
+        return stopwatch.milliseconds(lambda: step_under(models[plan is None], documents[document], parsed), group)
 
     for of_documents in plans.values():  # what is made on first use
         milliseconds(0, of_documents[0])

@@ -17,16 +17,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from paradyse_megatron.bench.links import Links
+from paradyse_megatron.integration.orphans import announce_launcher, end_with_launcher
 
 TAIL_LINES = 25
-GRACE_SECONDS = 5.0  # after a first failure the others may still say why they fail
+GRACE_SECONDS = 3.0  # after a first failure the others may still say why they fail
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def run_on_ranks(
         links: networks to run on; None for loopback.
         address_space_bytes: bound on each process's address space, beyond which an allocation fails.
     """
+    announce_launcher()
     with tempfile.TemporaryDirectory(prefix="paradyse-bench-") as name:
         folder = Path(name)
         call = {"worker": worker, "arguments": dict(arguments), "timeout_seconds": timeout_seconds}
@@ -67,9 +69,10 @@ def run_on_ranks(
         try:
             for rank in range(num_ranks):
                 processes.append(_start(folder, rank, num_ranks, network, links))
-            reason = _wait(processes, timeout_seconds)
+            results = [folder / f"result{rank}.json" for rank in range(num_ranks)]
+            reason = wait_for_ranks(processes, results, timeout_seconds)
         finally:
-            _kill(processes)
+            kill_ranks(processes)
         failure = reason and f"{reason}\n{_tail(folder, reason)}"
         return Outcome([_read(folder / f"result{rank}.json") for rank in range(num_ranks)], failure)
 
@@ -96,29 +99,39 @@ def _start(
         )
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], timeout_seconds: float) -> str | None:
-    """Wait for all ranks; the reason when that did not end well."""
+def wait_for_ranks(
+    processes: Sequence[subprocess.Popen[bytes]], results: Sequence[Path], timeout_seconds: float
+) -> str | None:
+    """Wait for one process a rank, each of which leaves a file; the reason when that did not end well.
+
+    The reason names the ranks that failed first; others that fail later do so because of these.
+    """
     end = time.monotonic() + timeout_seconds
     reason = None
     while time.monotonic() < end:
         codes = [process.poll() for process in processes]
-        failed = [f"rank {rank} ended with code {code}" for rank, code in enumerate(codes) if code]
+        failed = [r for r, code in enumerate(codes) if code is not None and (code or not results[r].exists())]
         if failed and reason is None:
-            reason = ", ".join(failed)  # those that fail later do so because of these
+            reason = ", ".join(f"rank {rank} ended with code {codes[rank]} and no result" for rank in failed)
             end = min(end, time.monotonic() + GRACE_SECONDS)
         if None not in codes:
             return reason
-        time.sleep(0.05)
-    return reason or f"the ranks had not ended after {timeout_seconds:.0f} seconds"
+        time.sleep(0.02)
+    unfinished = [rank for rank, process in enumerate(processes) if process.poll() is None]
+    return reason or f"ranks {unfinished} had not ended after {timeout_seconds:g} seconds"
 
 
-def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+def kill_ranks(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes, each started in a session of its own, and their children."""
     for process in processes:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+    for process in processes:
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def _tail(folder: Path, reason: str) -> str:
@@ -134,6 +147,7 @@ def _read(path: Path) -> Any:
 
 def _work(folder: Path) -> None:
     """What one rank does."""
+    end_with_launcher()
     call = json.loads((folder / "call.json").read_text())
     import torch.distributed as dist
 

@@ -12,11 +12,18 @@ from typing import Any
 from paradyse_megatron.bench import planner
 from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.cli.answer import Answer
-from paradyse_megatron.cli.benches import conversions, dynamic, gpu
+from paradyse_megatron.cli.benches import conversions, dynamic, gpu, overlap
+from paradyse_megatron.cli.verbs import add_verb
 from paradyse_megatron.planner.jsonfile import write_object
 
 EXAMPLE = planner.EXAMPLE
-BENCHMARKS: dict[str, Any] = {"conversions": conversions, "dynamic": dynamic, "gpu": gpu, "planner": planner}
+BENCHMARKS: dict[str, Any] = {
+    "conversions": conversions,
+    "dynamic": dynamic,
+    "gpu": gpu,
+    "overlap": overlap,
+    "planner": planner,
+}
 SCHEMA = 1
 
 
@@ -24,13 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One sub-verb for each benchmark."""
     names = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for name, module in BENCHMARKS.items():
-        benchmark = names.add_parser(
-            name,
-            help=(module.__doc__ or "").split("\n")[0],
-            description=module.__doc__,
-            epilog=f"example: {module.EXAMPLE}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        benchmark = add_verb(names, name, module)
         helped = "print the result as JSON"
         benchmark.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=helped)
         benchmark.add_argument("--out", metavar="FILE", help="write the result to a JSON file as well")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from paradyse_megatron.cli import bench, doctor, explain, patch, plan, profile, report, simulate, strategies
 from paradyse_megatron.cli.answer import Answer
+from paradyse_megatron.cli.verbs import add_verb
 
 BAD_INPUT = 2
 VERBS = {
@@ -29,13 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="paradyse", description="Strategies that follow the sequence length.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, module in VERBS.items():
-        verb = verbs.add_parser(
-            name,
-            help=(module.__doc__ or "").split("\n")[0],
-            description=module.__doc__,
-            epilog=f"example: {module.EXAMPLE}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        verb = add_verb(verbs, name, module)
         verb.add_argument("--json", action="store_true", help="print the result as JSON")
         module.add_arguments(verb)
     asked = parser.parse_args(arguments)

@@ -103,12 +103,16 @@ def _typical_error(traced: CostModel, found: Measurements) -> float:
 
 
 def memory_factor(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> float:
-    """Measured over predicted peak, at the longest measured length other than `skip`; 1 where nothing was measured."""
+    """Measured over predicted peak, at the longest measured length other than `skip`; 1 where nothing was measured.
+
+    Never below 1: traced bytes are there by construction, and a resident set that grew by less reused what a run before
+    had left behind.
+    """
     peaks = {length: peak for length, peak in found.peaks.get(option, {}).items() if length != skip}
     if not peaks:
         return 1.0
     longest = max(peaks)
-    return peaks[longest] / stack_bytes(traced.predict(option, longest), found.num_layers)
+    return max(1.0, peaks[longest] / stack_bytes(traced.predict(option, longest), found.num_layers))
 
 
 def stack_bytes(cost: Cost, num_layers: int) -> int:

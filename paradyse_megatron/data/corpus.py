@@ -179,14 +179,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         info = build_corpus(options.folder, options.out, options.pattern)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return 2
     except OSError as error:
-        print(f"error: the corpus cannot be written to --out {options.out}: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: the corpus cannot be written to --out {options.out}: {error}\n")
         return 2
-    print(
+    sys.stdout.write(
         f"{options.out}: {info.num_documents:,} documents, {info.num_tokens:,} tokens "
-        f"(left out: {info.num_empty_files} empty and {info.num_unreadable_files} unreadable files)"
+        f"(left out: {info.num_empty_files} empty and {info.num_unreadable_files} unreadable files)\n"
     )
     return 0
 

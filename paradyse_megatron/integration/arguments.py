@@ -24,6 +24,13 @@ HYBRID_SPECS = "paradyse_megatron.layers.hybrid"
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Megatron's `extra_args_provider`."""
     group = parser.add_argument_group("ParaDySe", "parallel strategies that follow the sequence length")
+    _add_planning(group)
+    _add_running(group)
+    return parser
+
+
+def _add_planning(group: Any) -> None:
+    """What plans are made of."""
     group.add_argument(
         "--dynamic-parallel",
         action="store_true",
@@ -54,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         default="auto",
         help="memory that a rank may use for weights, gradients, optimizer and activations, such as 16GiB",
     )
-    group.add_argument("--paradyse-trace", metavar="FILE", default=None, help="write one JSON line per micro-batch")
     group.add_argument(
         "--paradyse-hysteresis",
         metavar="X",
@@ -62,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         default=0.05,
         help="keep the plan of the neighbouring lengths if it takes at most this share longer",
     )
+
+
+def _add_running(group: Any) -> None:
+    """What happens around planned micro-batches."""
+    group.add_argument("--paradyse-trace", metavar="FILE", default=None, help="write one JSON line per micro-batch")
     group.add_argument(
         "--paradyse-a2a",
         choices=["torch", "host", "cuda", "symm", "auto"],
@@ -88,7 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="bring similar lengths together: within each global batch, which keeps its samples; within a window of at "
         "least 1,024 samples, where batches change, and padding and waiting are least; or not at all",
     )
-    return parser
 
 
 def prepare(args: argparse.Namespace) -> None:

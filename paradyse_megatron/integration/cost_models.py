@@ -48,7 +48,7 @@ def find_cost_model(args: argparse.Namespace, shape: ModelShape) -> CostModel:
         given = CostModel.load(args.paradyse_cost_model)
         given.require_match(shape, ranks, batch, versions)
         return given
-    machine = replace(_cluster(), attention_materialised=args.transformer_impl == "local")
+    machine = replace(this_cluster(), attention_materialised=args.transformer_impl == "local")
     for candidate in _candidates(args, ranks, machine):
         try:
             candidate.require_match(shape, ranks, batch, versions)
@@ -86,7 +86,7 @@ def _candidates(args: argparse.Namespace, ranks: int, machine: Cluster) -> Itera
             beside = None
         if beside is not None and beside.is_measured:
             yield beside
-    if machine != _cluster():  # shipped ones are of the layers that the machine's description says
+    if machine != this_cluster():  # shipped ones are of the layers that the machine's description says
         return
     for path in sorted((configs_folder() / "costs").glob(f"*-p{ranks}-{Path(cluster_name()).stem}.cost.json")):
         yield CostModel.load(path)
@@ -99,7 +99,8 @@ def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, cluster: st
     return estimate(shape, machine, ranks, micro_batch_size=micro_batch_size)
 
 
-def _cluster() -> Cluster:
+def this_cluster() -> Cluster:
+    """The machine that is planned for."""
     return Cluster.from_yaml(shipped("clusters", cluster_name()))
 
 

@@ -127,15 +127,10 @@ def _prepare(args: argparse.Namespace) -> None:
     for name in _FUSED:
         setattr(args, name, False)
     if args.paradyse_memory_budget == "auto" and "PARADYSE_CLUSTER" in os.environ:
+        from paradyse_megatron.integration.cost_models import this_cluster
         from paradyse_megatron.integration.setup import USABLE_SHARE
 
-        args.paradyse_memory_budget = str(int(USABLE_SHARE * _cluster().memory_bytes))
-
-
-def _cluster() -> Cluster:
-    from paradyse_megatron.integration.cost_models import cluster_name
-
-    return Cluster.from_yaml(shipped("clusters", cluster_name()))
+        args.paradyse_memory_budget = str(int(USABLE_SHARE * this_cluster().memory_bytes))
 
 
 def _plans(args: argparse.Namespace, decider: PlannedByLength) -> Table:

@@ -52,10 +52,11 @@ def this_machine(environment: Mapping[str, str]) -> Machine:
         cluster = next((name for part, name in CLUSTERS.items() if part in gpu), "dgx-h100")
         return Machine(f"{num_gpus} x {gpu}", cluster, num_gpus, gpu_bytes)
     total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(f"{os.cpu_count()} cores of {_processor()}", "cpu-2core", 0, total_bytes)
+    return Machine(f"{os.cpu_count()} cores of {processor()}", "cpu-2core", 0, total_bytes)
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

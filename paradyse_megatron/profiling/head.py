@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -12,8 +11,8 @@ from torch import Tensor
 
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.layers.loss_head import planned_loss
+from paradyse_megatron.profiling import stopwatch
 from paradyse_megatron.profiling.parts import layer_config
-from paradyse_megatron.profiling.stack import accumulate_apart, greatest, settle
 
 
 class Head:
@@ -33,25 +32,17 @@ class Head:
             gather_output=False,
             tp_group=self.group,
         ).cuda()
-        accumulate_apart(self._output_layer.weight)
+        stopwatch.accumulate_apart(self._output_layer.weight)
 
     def milliseconds(self, head: str, seq_length: int) -> float:
-        """Of one micro-batch's head, forward and backward: wall time on the slowest rank."""
-        hidden, labels = self._inputs(seq_length)
-        settle(self.group)
-        begin = time.perf_counter()
-        self._run(head, hidden, labels)
-        settle(self.group)
-        return 1000 * (time.perf_counter() - begin)
+        """Of one micro-batch's head, forward and backward."""
+        inputs = self._inputs(seq_length)
+        return stopwatch.milliseconds(lambda: self._run(head, *inputs), self.group)
 
     def peak_bytes(self, head: str, seq_length: int) -> int:
-        """The most that was allocated above the weights and the head's input, the most of all ranks."""
-        hidden, labels = self._inputs(seq_length)
-        torch.cuda.empty_cache()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        self._run(head, hidden, labels)
-        return greatest(torch.cuda.max_memory_allocated() - before, self.group)
+        """Above the weights and the head's input."""
+        inputs = self._inputs(seq_length)
+        return stopwatch.peak_bytes(lambda: self._run(head, *inputs), self.group)
 
     def _run(self, head: str, hidden: Tensor, labels: Tensor) -> None:
         losses = planned_loss(

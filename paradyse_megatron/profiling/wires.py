@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paradyse_megatron.comm.ring import Hop
-from paradyse_megatron.profiling.stack import settle
+from paradyse_megatron.profiling.stopwatch import settle
 
 SIZES = (4_096, 65_536, 1_048_576, 8_388_608)
 REPETITIONS = 5

@@ -9,14 +9,24 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paradyse_megatron.comm import cuda, permutes
+from paradyse_megatron.comm import cuda
 from paradyse_megatron.comm.launch import KERNELS, launches
 from paradyse_megatron.layouts.conversion import contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
 from paradyse_megatron.layouts.section import Axes, Section, table
 from tests.comm.emulated import COMPILER, kernels_on_cpu
-from tests.comm.test_executors import DTYPES, HARD, SUMMED, all_layouts, equal, random, scattered
+from tests.comm.same_bytes import (
+    DTYPES,
+    SUMMED,
+    all_layouts,
+    assert_copies_any_strides,
+    assert_same_bytes,
+    assert_same_sums,
+    equal,
+    random,
+    scattered,
+)
 from tests.layouts.test_conversion import attention_sizes
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -34,13 +44,7 @@ def kernels():
 @given(sizes=attention_sizes(), dtype=st.sampled_from(DTYPES), make=st.sampled_from([random, scattered]))
 def test_they_pack_and_unpack_the_same_bytes_as_torch(sizes, dtype, make):
     for layout, rank in all_layouts(sizes):
-        tensors = [make(shape, dtype) for shape in layout.shapes]
-        wire = permutes.pack(tensors, layout, rank)
-        assert equal(cuda.pack(tensors, layout, rank), wire)
-        if dtype in SUMMED or not any(s.sums_copies for s in layout.sections(rank, ((0,) * 4,) * 3)):
-            wire = random(wire.shape, dtype)
-            for mine, wanted in zip(cuda.unpack(wire, layout, rank), permutes.unpack(wire, layout, rank), strict=True):
-                assert equal(mine, wanted)
+        assert_same_bytes(cuda, layout, rank, dtype, make)
 
 
 @pytest.mark.parametrize(("heads", "groups", "head_dim"), [(16, 8, 128), (16, 2, 128), (24, 8, 67), (16, 2, 12)])
@@ -49,11 +53,7 @@ def test_they_do_so_where_threads_loop(kernels, heads, groups, head_dim):
     kernels.launched.clear()
     sizes = AttentionSizes(HeadDealing(heads, groups, 8), head_dim, 37, 2)
     for layout, rank in all_layouts(sizes):
-        tensors = [scattered(shape, torch.bfloat16) for shape in layout.shapes]
-        wire = permutes.pack(tensors, layout, rank)
-        assert equal(cuda.pack(tensors, layout, rank), wire)
-        for pair in zip(cuda.unpack(wire, layout, rank), permutes.unpack(wire, layout, rank), strict=True):
-            assert equal(*pair)
+        assert_same_bytes(cuda, layout, rank, torch.bfloat16, scattered)
     assert kernels.launched == {"copy_sections"} | ({"sum_sections_bfloat16"} if groups < 8 else set())
     kernels.launched |= before
 
@@ -63,17 +63,8 @@ def test_they_do_so_where_threads_loop(kernels, heads, groups, head_dim):
 @given(seed=st.integers(0, 2**31), head_dim=st.sampled_from([16, 13]))
 @example(seed=0, head_dim=16)
 def test_copies_are_summed_alike_to_the_last_bit(dtype, seed, head_dim):
-    """In order; hard numbers among them, and every pattern of 16 bits. An odd head size leaves no wide accesses."""
-    layout = qkv_to_heads(AttentionSizes(HeadDealing(8, 1, 8), head_dim, 8, 2)).source
-    generator = torch.Generator().manual_seed(seed)
-    wire = torch.randint(-(2**15), 2**15, (8, layout.block_elements * dtype.itemsize // 2), generator=generator)
-    wire = wire.to(torch.int16).view(dtype)
-    hard = torch.tensor(HARD, dtype=torch.float64).to(dtype)
-    places = torch.randint(len(hard), wire.shape, generator=generator)
-    wire = torch.where(torch.rand(wire.shape, generator=generator) < 0.5, hard[places], wire)
-    (mine,), (wanted,) = cuda.unpack(wire, layout, 0), permutes.unpack(wire, layout, 0)
-    assert torch.equal(mine.isnan(), wanted.isnan())
-    assert equal(mine.nan_to_num(7.0), wanted.nan_to_num(7.0))
+    """In order. An odd head size leaves no wide accesses."""
+    assert_same_sums(cuda, dtype, head_dim, seed)
 
 
 @settings(deadline=None, max_examples=150)
@@ -116,13 +107,7 @@ def test_places_beyond_32_bits():
 
 
 def test_any_strided_copy():
-    source = torch.randn(3, 4, 5, 6, 7)
-    spread = source[:1].expand(9, -1, -1, -1, -1)
-    for view in (source, source.movedim(0, 2), source[:, 1:3], source.flip(0), source[..., ::2], spread):
-        for dtype in (torch.float32, torch.float64):
-            target = torch.zeros(view.shape, dtype=dtype)
-            cuda.copy_(target, view)
-            assert torch.equal(target, view.to(dtype))
+    assert_copies_any_strides(cuda)
 
 
 class Operators(TorchDispatchMode):

@@ -98,15 +98,15 @@ def make_setting(family, num_groups, dtype, group_size, unfused=True, ffn=1024):
 
 @pytest.mark.parametrize("case", MEASURED, ids=str)
 def test_never_under_and_not_far_over_what_was_measured(case):
-    check(case[-1], *MEASURED[case], make_setting(*case[:-1]))
+    assert_bounds(case[-1], *MEASURED[case], make_setting(*case[:-1]))
 
 
 @pytest.mark.parametrize("case", MEASURED_WITH_A_SMALL_MLP, ids=str)
 def test_chunks_of_heads_in_the_workspace(case):
-    check(case[-1], *MEASURED_WITH_A_SMALL_MLP[case], make_setting(*case[:-1], ffn=64))
+    assert_bounds(case[-1], *MEASURED_WITH_A_SMALL_MLP[case], make_setting(*case[:-1], ffn=64))
 
 
-def check(option, saved_kib, peak_kib, setting):
+def assert_bounds(option, saved_kib, peak_kib, setting):
     held = activations.layer(Option.parse(option), setting)
     ahead = 0 if option.endswith("+full") else activations._ahead(Option.parse(option), setting)(4096)
     # Single layers were measured, without a neighbour whose weights travel beside them.

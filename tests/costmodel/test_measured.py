@@ -73,3 +73,10 @@ def test_accuracy_is_stated(measured):
 def test_nothing_measured_twice_leaves_accuracy_open(traced):
     about = with_measurements(traced, Measurements({"tp_sp": {512: [40.0]}})).provenance.accuracy
     assert about.time_mape_held_out is None and about.memory_mape_held_out is None
+
+
+def test_measured_memory_only_ever_adds(traced):
+    """A resident set that grew by half of the traced bytes reused memory; the bytes are needed all the same."""
+    halves = {n: stack_bytes(traced.predict("tp_sp", n), NUM_LAYERS) // 2 for n in (1024, 2048)}
+    measured = with_measurements(traced, Measurements({"tp_sp": {512: [40.0]}}, {"tp_sp": halves}, NUM_LAYERS))
+    assert measured.predict("tp_sp", 2048).saved_bytes == traced.predict("tp_sp", 2048).saved_bytes

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -20,6 +19,7 @@ cpu.enable()
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 
+from paradyse_megatron.profiling.stand_ins import FlashAttention  # noqa: E402
 from tests.layers.models import start_model_parallel  # noqa: E402
 
 LLAMA: dict[str, Any] = {
@@ -72,7 +72,7 @@ def _trace(case: Case) -> tuple[int, int]:
     with FakeTensorMode(allow_non_fake_inputs=True), MemTracker() as tracker:
         layer = spec.module(config, spec.submodules)
         if case.shape == "7b" and Plan.parse(case.option, 1).layer_options[0].attention == "tp_sp":
-            layer.self_attention.core_attention = _FlashAttention()
+            layer.self_attention.core_attention = FlashAttention()
         rotary = torch.empty(case.seq_length, 1, 1, config.kv_channels) if "gpt" not in case.shape else None
         before = _total(tracker, "current")
         leaf = torch.empty(1, dtype=config.params_dtype, requires_grad=True)
@@ -107,16 +107,6 @@ def _config(case: Case) -> TransformerConfig:
         perform_initialization=False,
         **SHAPES[case.shape],
     )
-
-
-class _FlashAttention(torch.nn.Module):
-    """Megatron's core attention without its stored scores."""
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """[s, b, heads, d] to [s, b, heads * d]."""
-        q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
-        output = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
-        return output.permute(2, 0, 1, 3).flatten(2)
 
 
 def _total(tracker: MemTracker, moment: str) -> int:
