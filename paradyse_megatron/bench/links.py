@@ -8,6 +8,7 @@ elements moved in the time of a floating-point operation are those of a real clu
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ class Links:
         reason = unavailable()
         if reason is not None:
             raise ValueError(f"No interconnect can be emulated here: {reason}.")
+        _clear_away()
         try:
             self._build()
         except BaseException:
@@ -81,7 +83,7 @@ class Links:
 
     def _remove(self) -> None:
         for namespace in (self._bridge, *map(self._namespace, range(self.num_ranks))):
-            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+            _delete(namespace)
 
 
 def unavailable() -> str | None:
@@ -93,8 +95,21 @@ def unavailable() -> str | None:
     made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
     if made.returncode:
         return f"making a network namespace needs root ({made.stderr.strip()})"
-    subprocess.run(["ip", "netns", "delete", probe], capture_output=True, check=False)
+    _delete(probe)
     return None
+
+
+def _clear_away() -> None:
+    """Remove the namespaces of processes that were killed before they could."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    for namespace in (line.split()[0] for line in listed.splitlines() if line):
+        owner = re.fullmatch(r"paradyse(\d+)-.+", namespace)
+        if owner and not os.path.exists(f"/proc/{owner[1]}"):
+            _delete(namespace)
+
+
+def _delete(namespace: str) -> None:
+    subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
 
 
 def _address(rank: int) -> str:

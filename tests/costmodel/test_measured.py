@@ -9,6 +9,7 @@ from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Provenance
 from paradyse_megatron.costmodel.shape import ModelShape
 
 LENGTHS = [128, 256, 512, 724, 1024, 1448, 2048, 4096, 8192]
@@ -19,7 +20,8 @@ SLOWER, HEAVIER, NUM_LAYERS = 3.0, 1.2, 4
 def traced():
     shape = ModelShape.from_yaml(shipped("models", "tiny"))
     cluster = Cluster.from_yaml(shipped("clusters", "cpu-2core"))
-    return estimate(shape, cluster, 2, options=["tp_sp", "ulysses", "ring+full"])
+    about = Provenance.now("a described one", assumptions=(NOT_MEASURED, "Something else."))
+    return estimate(shape, cluster, 2, options=["tp_sp", "ulysses", "ring+full"], provenance=about)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def test_the_file_says_where_it_comes_from(measured, tmp_path):
     assert again == measured and again.is_measured
     assert again.provenance.machine == "a test" and list(again.provenance.grid_tokens) == LENGTHS
     said = " ".join(again.provenance.assumptions)
-    assert "ring+full" in said and "Nothing was measured" not in said
+    assert "ring+full" in said and NOT_MEASURED not in said and "Something else." in said
 
 
 def test_accuracy_is_stated(measured):

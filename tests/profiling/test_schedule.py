@@ -41,7 +41,7 @@ def make(budget_seconds: float, longest: int = 4096, fits=lambda target, length:
 def test_keeps_to_the_budget_and_samples_each_point_enough(budget_seconds):
     schedule = make(budget_seconds)
     used, _ = follow(schedule, budget_seconds)
-    assert used <= budget_seconds + 4 * machine(("tp_sp", 4096)) / 1000  # a rung's first samples are not foreseen
+    assert used <= budget_seconds + machine(("tp_sp", 128)) / 1000  # only the very first samples are not foreseen
     enough = [len(times) >= MIN_SAMPLES for times in schedule.samples.of.values()]
     assert len(enough) > 4 and sum(enough) >= 0.9 * len(enough)
 
@@ -58,8 +58,9 @@ def test_a_larger_budget_climbs_higher():
 def test_sweeps_are_interleaved():
     """No target has all its samples of a length in one go, or a drift of the machine would look like a property."""
     _, order = follow(make(10), 10)
-    runs = 1 + sum(before != after for before, after in itertools.pairwise(order))
-    assert runs > 0.9 * len(order)
+    changes = sum(before[0] != after[0] for before, after in itertools.pairwise(order))
+    assert changes > 0.3 * len(order)
+    assert all(before != after for before, after in itertools.pairwise(order[: len(TARGETS) * 6]))
 
 
 def test_every_octave_gets_a_point_in_its_middle():
