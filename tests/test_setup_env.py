@@ -19,6 +19,7 @@ def checkout(tmp_path):
     root = tmp_path / "checkout"
     (root / "scripts").mkdir(parents=True)
     (root / "paradyse_megatron").mkdir()
+    (root / "configs").mkdir()
     shutil.copy(REPOSITORY / "scripts" / "setup_env.sh", root / "scripts")
     shutil.copy(REPOSITORY / "paradyse_megatron" / "__init__.py", root / "paradyse_megatron")
     for name in ("setup.py", "pyproject.toml"):
