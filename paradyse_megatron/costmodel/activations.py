@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
-from paradyse_megatron.costmodel.polynomial import TOKEN_PAIRS, TOKENS, Polynomial
+from paradyse_megatron.costmodel.polynomial import TOKEN_PAIRS, Polynomial
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.costmodel.volumes import upipe_chunks
+from paradyse_megatron.layouts.heads import CHUNKS_WANTED, NumChunks
 from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.planner.option import USUAL_MLP, Option
+
+MANY_ROUNDS = (*CHUNKS_WANTED, "metp")
+"""Attention strategies that attend with some heads at a time, and keep none of q, k, v."""
 
 
 @dataclass(frozen=True)
@@ -28,72 +34,6 @@ class Held:
 
     saved: Polynomial
     workspace: Polynomial
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A layer, and how it is cut.
-
-    Attributes:
-        shape: of the model.
-        group_size: P.
-        batch: micro-batch size b.
-        unfused: whether Megatron's local layers run, whose attention core stores s x s scores and whose RMSNorm is
-            several operations, each of which keeps something.
-        ranks_per_node: where the group spans nodes; None where it does not.
-    """
-
-    shape: ModelShape
-    group_size: int
-    batch: int
-    unfused: bool
-    ranks_per_node: int | None = None
-
-    @property
-    def rows(self) -> Polynomial:
-        """Own tokens, t b."""
-        return TOKENS * (self.batch / self.group_size)
-
-    def elements(self, of_a_row: float) -> Polynomial:
-        """Bytes of so many elements for each row, in the model's dtype."""
-        return self.rows * (of_a_row * self.shape.bytes_per_element)
-
-    def precise(self, of_a_row: float) -> Polynomial:
-        """As `elements`, in the dtype of accumulators: at least fp32."""
-        return self.rows * (of_a_row * max(4, self.shape.bytes_per_element))
-
-    def scores(self, num_copies: float) -> Polynomial:
-        """Bytes of s x s attention scores for the rank's own heads, in the model's dtype."""
-        heads = self.shape.num_attention_heads / self.group_size * self.batch
-        return TOKEN_PAIRS * (heads * num_copies * self.shape.bytes_per_element)
-
-    def whole_weights(self, num_elements: int) -> Polynomial:
-        """Bytes of gathered weights and of their gradient before it is scattered; on one rank of the gradient only."""
-        copies = 2 if self.group_size > 1 else 1
-        return Polynomial(copies * num_elements * self.shape.bytes_per_element)
-
-    def streamed_weights(self, num_elements: int) -> Polynomial:
-        """Bytes of two owners' shards, two owners' gradients and the own one; on one rank of the gradient only."""
-        copies = 5 if self.group_size > 1 else 1
-        return copies * self.shard(num_elements)
-
-    def shard(self, num_elements: int) -> Polynomial:
-        """Bytes of the gradient of the rank's share of weights, before it is added to the main gradient."""
-        return Polynomial(num_elements * self.shape.bytes_per_element / self.group_size)
-
-    def norm(self) -> Polynomial:
-        """Bytes that a norm keeps: input and output; unfused RMSNorm also the normalised input.
-
-        In half precision unfused RMSNorm keeps input and normalised input in fp32.
-        """
-        hidden = self.shape.hidden_size
-        if not (self.unfused and self.shape.rms_norm):
-            return self.elements(2 * hidden)
-        return self.elements(hidden) + self.precise(2 * hidden)
-
-    def whole_hidden(self) -> Polynomial:
-        """Bytes of the gathered input [s, b, h] and of its gradient."""
-        return self.elements(2 * self.shape.hidden_size * self.group_size)
 
 
 def layer(option: Option, setting: Setting) -> Held:
@@ -120,17 +60,23 @@ def _attention(option: Option, setting: Setting) -> Held:
     if option.recompute != "selective":
         return held
     dropped = held.saved.excess_over(_kept_around_core(option.attention, setting))
-    rounds = {"upipe": upipe_chunks(setting.shape, setting.group_size), "metp": setting.group_size}
-    return Held(held.saved.excess_over(dropped), held.workspace + dropped / rounds.get(option.attention, 1))
+    return Held(held.saved.excess_over(dropped), held.workspace + dropped / rounds(option.attention, setting))
+
+
+def rounds(attention: str, setting: Setting) -> int:
+    """How many times one after the other the core attends, each time with some of the heads."""
+    if attention in CHUNKS_WANTED:
+        return upipe_chunks(setting.shape, setting.group_size, CHUNKS_WANTED[attention])
+    return setting.group_size if attention == "metp" else 1
 
 
 def _kept_around_core(attention: str, setting: Setting) -> Polynomial:
     """Norm, and what attention starts from: q, k, v with rotation in `tp_sp`, without where that is part of the core.
 
-    Then the context, which the output projection keeps; `upipe` and `metp` start from the norm's output.
+    Then the context, which the output projection keeps; those that attend in rounds start from the norm's output.
     """
     shape = _with_copies(setting) if attention == "ulysses" else setting.shape
-    if attention in ("upipe", "metp"):
+    if attention in MANY_ROUNDS:
         return setting.norm()
     rotated = _rotated(shape, setting.group_size) if attention == "tp_sp" else 0
     return setting.norm() + setting.elements(_projected(shape) + rotated + shape.query_size)
@@ -203,14 +149,14 @@ def _ring_across(setting: Setting, degree: int) -> Held:
     return Held(setting.norm() + setting.elements(kept) + _log_sum_exp(setting), workspace)
 
 
-def _upipe(setting: Setting) -> Held:
+def _upipe(setting: Setting, wanted: NumChunks) -> Held:
     """Norm and context; in the workspace a sum in accumulators, a product on its way there, and some chunks of heads.
 
     At the worst moment five chunks' buffers, each of q, k, v and the context's gradient: one that is attended and two
     on each way, or being filled; and where q and k are rotated, as much again for those of one chunk.
     """
     shape = _with_copies(setting)
-    num_chunks = upipe_chunks(setting.shape, setting.group_size)
+    num_chunks = upipe_chunks(setting.shape, setting.group_size, wanted)
     with_own_keys = min(num_chunks, shape.num_query_groups // setting.group_size)
     of_a_chunk = 2 * shape.query_size / num_chunks + shape.key_value_size / with_own_keys
     rotated = 4 * (shape.query_size / num_chunks + shape.key_value_size / 2 / with_own_keys) if shape.rotary else 0
@@ -261,7 +207,7 @@ ATTENTION: dict[str, Callable[[Setting], Held]] = {
     "ulysses": _ulysses,
     "ring": _ring,
     "usp": _usp,
-    "upipe": _upipe,
+    **{name: partial(_upipe, wanted=wanted) for name, wanted in CHUNKS_WANTED.items()},
     "metp": _metp,
 }
 MLP: dict[str, Callable[[Setting], Held]] = {

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paradyse_megatron.costmodel import activations, head_bytes, volumes
-from paradyse_megatron.costmodel.activations import Setting
+from paradyse_megatron.costmodel import activations, head_bytes, messages, volumes
 from paradyse_megatron.costmodel.curve import Curve
+from paradyse_megatron.costmodel.messages import Message
 from paradyse_megatron.costmodel.polynomial import NOTHING, TOKEN_PAIRS, TOKENS, Polynomial
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.shape import ModelShape
-from paradyse_megatron.costmodel.volumes import Message
 from paradyse_megatron.costmodel.work import Pass, Transfer, Work
+from paradyse_megatron.layouts.heads import CHUNKS_WANTED
 from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.planner.option import Option
 
@@ -28,7 +29,7 @@ quotient; product with the gradient, cast) and in the model's (product, cast; ca
 CHUNKED_HEAD_PASSES = (15, 7)
 """The same with the logits computed again: no quotient, but cast, difference and exponential twice."""
 
-KEEPS_ALL = {"upipe": "ulysses", "metp": "ring", "streamed": "gathered"}
+KEEPS_ALL = {**dict.fromkeys(CHUNKS_WANTED, "ulysses"), "metp": "ring", "streamed": "gathered"}
 """For strategies that drop intermediate results and compute them again: the strategy that keeps them."""
 
 
@@ -67,7 +68,7 @@ def _linear_layers(option: Option, setting: Setting) -> tuple[Pass, Pass]:
 def _recomputed_weights(option: Option, shape: ModelShape) -> int:
     """Elements of the weights whose product is computed again in backward, whatever the option's recompute."""
     projection = (shape.query_size + shape.key_value_size) * shape.hidden_size
-    return projection * (option.attention in ("upipe", "metp")) + shape.fc1_size * shape.hidden_size * (
+    return projection * (option.attention in activations.MANY_ROUNDS) + shape.fc1_size * shape.hidden_size * (
         option.mlp == "streamed"
     )
 
@@ -128,8 +129,8 @@ def _accumulated(option: Option, setting: Setting) -> int:
     degree = ulysses_degree(num_ranks, shape.num_query_groups, setting.ranks_per_node)
     ring_size = {"ring": num_ranks, "metp": num_ranks, "usp": num_ranks // degree}
     merges = ring_size.get(option.attention, 1) - 1
-    summands = {"metp": num_ranks, "streamed": num_ranks, "upipe": volumes.upipe_chunks(shape, num_ranks)}
-    num_sums = summands.get(option.attention, 0) + summands.get(option.mlp, 0)
+    of_attention = activations.rounds(option.attention, setting) * (option.attention in activations.MANY_ROUNDS)
+    num_sums = of_attention + num_ranks * (option.mlp == "streamed")
     return 3 * merges * shape.query_size + 2 * num_sums * shape.hidden_size
 
 
@@ -141,8 +142,8 @@ def transfers(option: Option, setting: Setting) -> tuple[Transfer, ...]:
 
 def _messages(option: Option, setting: Setting, local_tokens: int) -> list[Message]:
     place = setting.shape, setting.group_size, local_tokens, setting.batch
-    attention = volumes.attention_messages(option.attention, *place, setting.ranks_per_node)
-    return attention + volumes.mlp_messages(option.mlp, *place)
+    attention = messages.attention_messages(option.attention, *place, setting.ranks_per_node)
+    return attention + messages.mlp_messages(option.mlp, *place)
 
 
 def _transfer(short: Message, long: Message, setting: Setting) -> Transfer:

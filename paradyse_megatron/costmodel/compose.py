@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from paradyse_megatron.costmodel.activations import Setting
 from paradyse_megatron.costmodel.curve import Curve, simplified
 from paradyse_megatron.costmodel.polynomial import Polynomial
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.work import PartWork, Work
 from paradyse_megatron.planner.option import Option
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from paradyse_megatron.costmodel import closed_forms, head_bytes
-from paradyse_megatron.costmodel.activations import Setting
 from paradyse_megatron.costmodel.analytic import direction_terms, milliseconds, sending_ms
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.compose import compose
@@ -18,6 +17,7 @@ from paradyse_megatron.costmodel.curve import Curve
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.polynomial import NOTHING, TOKENS
 from paradyse_megatron.costmodel.provenance import Provenance
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.costmodel.support import excluded_options
 from paradyse_megatron.costmodel.work import PartWork, Work

@@ -6,8 +6,8 @@ of the weight. `tests/strategies/test_loss_head_bytes.py` compares with what the
 
 from __future__ import annotations
 
-from paradyse_megatron.costmodel.activations import Setting
 from paradyse_megatron.costmodel.polynomial import TOKENS, Polynomial
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.layouts.loss_chunks import tokens_per_chunk
 
 NUMBERS_PER_TOKEN = 8

@@ -17,10 +17,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 from paradyse_megatron.costmodel.shape import ModelShape
-from paradyse_megatron.layouts.heads import HeadDealing, num_head_chunks
+from paradyse_megatron.layouts.heads import CHUNKS_WANTED, HeadDealing, NumChunks, num_head_chunks
 from paradyse_megatron.layouts.subgroups import ulysses_degree
 from paradyse_megatron.layouts.zigzag import num_chunks_sent
 from paradyse_megatron.planner.option import Option
@@ -83,7 +83,7 @@ def gathered_weights(num_weights: int, num_biases: int, group_size: int) -> Sent
     return Sent(matrices + bias, 2 * matrices + bias, 2 + num_tensors, 4 + num_tensors)
 
 
-def _qkv_biases(shape: ModelShape) -> int:
+def qkv_biases(shape: ModelShape) -> int:
     return (shape.query_size + shape.key_value_size) * shape.add_bias
 
 
@@ -94,7 +94,7 @@ def gathered_mlp(shape: ModelShape, group_size: int, local_tokens: int, batch: i
 
 def ulysses(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
     """Attention `ulysses`: weights, and exchanges there and back."""
-    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
+    weights = gathered_weights(shape.attention_weights, qkv_biases(shape), group_size)
     return weights + exchanges(shape, group_size, local_tokens, batch)
 
 
@@ -110,39 +110,46 @@ def exchanges(shape: ModelShape, num_peers: int, local_tokens: int, batch: int =
     return Sent(exchanged, exchanged, 2, 2)
 
 
-def upipe(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
-    """Attention `upipe`: weights as `ulysses`, but the bias in backward again; chunk by chunk the same exchanges.
+def upipe(
+    shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, wanted: NumChunks = "fewest_bytes"
+) -> Sent:
+    """Attention in `wanted` chunks of heads: weights as `ulysses`, the bias in backward again; the same exchanges.
 
     Backward exchanges twice the forward: q, k, v again and the output's gradient, then gradients of q, k, v and the
     output.
     """
     if group_size == 1:
         return Sent()
-    bias = _qkv_biases(shape) * (group_size - 1) // group_size
-    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
+    bias = qkv_biases(shape) * (group_size - 1) // group_size
+    weights = gathered_weights(shape.attention_weights, qkv_biases(shape), group_size)
     return (
         weights
         + Sent(backward=bias, backward_calls=int(bias > 0))
-        + upipe_exchanges(shape, group_size, local_tokens, batch)
+        + upipe_exchanges(shape, group_size, local_tokens, batch, wanted)
     )
 
 
-def upipe_exchanges(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+def upipe_exchanges(
+    shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, wanted: NumChunks = "fewest_bytes"
+) -> Sent:
     """Two exchanges a chunk, each way."""
     once = exchanges(shape, group_size, local_tokens, batch)
-    calls = 2 * upipe_chunks(shape, group_size)
+    calls = 2 * upipe_chunks(shape, group_size, wanted)
     return Sent(once.forward, 2 * once.forward, calls, calls)
 
 
-def upipe_chunks(shape: ModelShape, group_size: int) -> int:
-    """The number of chunks that `upipe` makes by default."""
+def upipe_chunks(shape: ModelShape, group_size: int, wanted: NumChunks = "fewest_bytes") -> int:
+    """The number of chunks that are made where so many are wanted."""
     dealing = HeadDealing(shape.num_attention_heads, shape.num_query_groups, group_size)
-    return num_head_chunks(dealing, "fewest_bytes")
+    return num_head_chunks(dealing, wanted)
 
 
-def upipe_hidden(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:
+def upipe_hidden(
+    shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, wanted: NumChunks = "fewest_bytes"
+) -> Sent:
     """Of these exchanges those that run beside the attention of another chunk: all but the first and the last."""
-    all_of_them, num_chunks = upipe_exchanges(shape, group_size, local_tokens, batch), upipe_chunks(shape, group_size)
+    all_of_them = upipe_exchanges(shape, group_size, local_tokens, batch, wanted)
+    num_chunks = upipe_chunks(shape, group_size, wanted)
     return Sent(*(count * (num_chunks - 1) // num_chunks for count in dataclasses.astuple(all_of_them)))
 
 
@@ -151,7 +158,7 @@ def usp(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, r
     if group_size == 1:
         return Sent()
     degree = ulysses_degree(group_size, shape.num_query_groups)
-    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
+    weights = gathered_weights(shape.attention_weights, qkv_biases(shape), group_size)
     inside = exchanges(shape, degree, local_tokens, batch)
     across = usp_hops(shape, group_size, local_tokens, batch)
     return weights + inside + across + zigzag_exchanges(shape, group_size, local_tokens, batch, rank, degree)
@@ -170,7 +177,7 @@ def ring(shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1, 
     """
     if group_size == 1:
         return Sent()
-    weights = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
+    weights = gathered_weights(shape.attention_weights, qkv_biases(shape), group_size)
     hops = ring_hops(shape, group_size, local_tokens, batch)
     return weights + hops + zigzag_exchanges(shape, group_size, local_tokens, batch, rank)
 
@@ -232,81 +239,20 @@ ATTENTION: dict[str, Callable[..., Sent]] = {
     "ulysses": ulysses,
     "ring": ring,
     "usp": usp,
-    "upipe": upipe,
+    **{name: partial(upipe, wanted=wanted) for name, wanted in CHUNKS_WANTED.items()},
     "metp": metp,
 }
 MLP: dict[str, Callable[..., Sent]] = {"tp_sp": tp_sp, "gathered": gathered_mlp, "streamed": streamed_mlp}
-HIDDEN: dict[str, Callable[..., Sent]] = {"ring": ring_hops, "usp": usp_hops, "upipe": upipe_hidden, "metp": metp_hops}
+HIDDEN: dict[str, Callable[..., Sent]] = {
+    "ring": ring_hops,
+    "usp": usp_hops,
+    **{name: partial(upipe_hidden, wanted=wanted) for name, wanted in CHUNKS_WANTED.items()},
+    "metp": metp_hops,
+}
 """What travels beside compute: each hop of a ring beside a block's attention, an exchange beside another chunk's."""
 
 IN_CORE: dict[str, Callable[..., Sent]] = {"usp": usp_hops, "metp": metp_hops}
 """What the attention core itself sends in forward, and again when `selective` recomputes it."""
-
-
-class Message(NamedTuple):
-    """What a strategy sends in messages of one kind.
-
-    Attributes:
-        kind: one of `work.KINDS`.
-        num_peers: consecutive ranks among which they travel.
-        sent: how much.
-        share_beside_attention: that travels while attention is computed.
-    """
-
-    kind: str
-    num_peers: int
-    sent: Sent
-    share_beside_attention: float = 0.0
-
-
-def attention_messages(
-    name: str,
-    shape: ModelShape,
-    group_size: int,
-    local_tokens: int,
-    batch: int = 1,
-    ranks_per_node: int | None = None,
-    rank: int | None = None,
-) -> list[Message]:
-    """Of an attention strategy, kind by kind; together what `ATTENTION` says. `rank` as for `ring`."""
-    place = shape, group_size, local_tokens, batch
-    if group_size == 1:
-        return []
-    if name == "tp_sp":
-        return [Message("gather", group_size, tp_sp_attention(*place))]
-    if name == "upipe":
-        share = 1 - 1 / upipe_chunks(shape, group_size)
-        exchanged = upipe_exchanges(*place)
-        weights = Message("gather", group_size, upipe(*place) - exchanged)
-        return [weights, Message("exchange", group_size, exchanged, share)]
-    if name == "metp":
-        weights = Message("broadcast", group_size, metp(*place) - metp_hops(*place) - zigzag_exchanges(*place))
-    else:
-        gathered = gathered_weights(shape.attention_weights, _qkv_biases(shape), group_size)
-        weights = Message("gather", group_size, gathered)
-    degree = _subgroup_size(name, shape, group_size, ranks_per_node)
-    order = Sent() if name == "ulysses" else zigzag_exchanges(*place, rank, degree)
-    hops = metp_hops(*place) if name == "metp" else ring_hops(shape, group_size // degree, local_tokens, batch)
-    others = [
-        Message("exchange", degree, exchanges(shape, degree, local_tokens, batch)),
-        Message("hop", group_size, hops, 1.0),
-        Message("exchange", group_size, order),
-    ]
-    return [weights, *(message for message in others if message.sent != Sent())]
-
-
-def mlp_messages(name: str, shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> list[Message]:
-    """Of an MLP strategy."""
-    kind = "broadcast" if name == "streamed" else "gather"
-    sent = MLP[name](shape, group_size, local_tokens, batch)
-    return [] if sent == Sent() else [Message(kind, group_size, sent)]
-
-
-def _subgroup_size(name: str, shape: ModelShape, group_size: int, ranks_per_node: int | None) -> int:
-    """Ranks that exchange heads with each other."""
-    if name == "usp":
-        return ulysses_degree(group_size, shape.num_query_groups, ranks_per_node)
-    return group_size if name == "ulysses" else 1
 
 
 def layer(option: Option, shape: ModelShape, group_size: int, local_tokens: int, batch: int = 1) -> Sent:

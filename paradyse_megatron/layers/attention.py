@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from paradyse_megatron.layers.parameters import weight_and_bias
 from paradyse_megatron.layers.support import attention_reason
 from paradyse_megatron.layers.topology import ranks_per_node
 from paradyse_megatron.layers.transformer_engine import normalised
+from paradyse_megatron.layouts.heads import CHUNKS_WANTED
 from paradyse_megatron.planner.option import Option
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, HeadPreparation
 from paradyse_megatron.strategies.attention.metp import metp_attention
@@ -43,7 +45,7 @@ ATTENTION: dict[str, Callable[..., Tensor]] = {
     "ulysses": ulysses_attention,
     "ring": ring_attention,
     "usp": _usp_within_nodes,
-    "upipe": upipe_attention,
+    **{name: partial(upipe_attention, num_chunks=wanted) for name, wanted in CHUNKS_WANTED.items()},
     "metp": metp_attention,
 }
 

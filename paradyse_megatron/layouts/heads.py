@@ -15,6 +15,9 @@ from typing import Literal
 NumChunks = int | Literal["fewest_bytes", "fastest"]
 """A wish for a number of head chunks, see `num_head_chunks`."""
 
+CHUNKS_WANTED: dict[str, NumChunks] = {"upipe": "fewest_bytes", "upipe2": "fastest"}
+"""The attention strategies that work chunk of heads by chunk of heads, and how many chunks each of them wants."""
+
 
 @dataclass(frozen=True)
 class HeadDealing:

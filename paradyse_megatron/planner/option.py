@@ -15,6 +15,7 @@ USUAL_MLP = {
     "ring": "gathered",
     "usp": "gathered",
     "upipe": "gathered",
+    "upipe2": "gathered",
     "metp": "streamed",
 }
 """Every attention strategy of the grammar, with the MLP strategy that a bare name implies."""
@@ -27,7 +28,7 @@ NAMES = {
 """Every name of the grammar, by part."""
 
 IMPLEMENTED = {
-    "attention": ("tp_sp", "ulysses", "ring", "usp", "upipe", "metp"),
+    "attention": ("tp_sp", "ulysses", "ring", "usp", "upipe", "upipe2", "metp"),
     "mlp": ("tp_sp", "gathered", "streamed"),
     "recompute": ("none", "selective", "full"),
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from paradyse_megatron.costmodel.activations import Setting
 from paradyse_megatron.costmodel.closed_forms import layer_work
 from paradyse_megatron.costmodel.compose import compose
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.work import KINDS, PartWork, Pass, Work
 from paradyse_megatron.planner.option import Option
 

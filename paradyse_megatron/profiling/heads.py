@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from paradyse_megatron.costmodel import head_bytes
-from paradyse_megatron.costmodel.activations import Setting
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.profiling.counting import Counter
 from paradyse_megatron.profiling.parts import DTYPES
 from paradyse_megatron.strategies.loss_head import chunked_cross_entropy

@@ -14,7 +14,7 @@ from megatron.core.transformer.transformer_layer import TransformerLayerSubmodul
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from paradyse_megatron.costmodel.activations import Setting
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.layers.active import use_plan
 from paradyse_megatron.layers.spec import dynamic_submodules

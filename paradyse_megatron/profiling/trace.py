@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from paradyse_megatron.costmodel import volumes
-from paradyse_megatron.costmodel.activations import Setting
+from paradyse_megatron.costmodel import messages
 from paradyse_megatron.costmodel.compose import part_names
 from paradyse_megatron.costmodel.curve import simplified
 from paradyse_megatron.costmodel.first_principles import usable_options
+from paradyse_megatron.costmodel.messages import Message
 from paradyse_megatron.costmodel.polynomial import NOTHING, Polynomial
-from paradyse_megatron.costmodel.volumes import Message
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.work import KINDS, PartWork, Pass, Transfer
 from paradyse_megatron.layouts.padding import padding_multiple
 from paradyse_megatron.layouts.zigzag import num_chunks_sent
@@ -134,8 +134,8 @@ def expected_messages(
     """What the closed forms say that a part sends; nothing is known of experts."""
     place = setting.shape, setting.group_size, seq_length // setting.group_size, setting.batch
     if part == "attention":
-        return volumes.attention_messages(option.attention, *place, setting.ranks_per_node, rank)
-    return volumes.mlp_messages(option.mlp, *place) if part == "mlp" else []
+        return messages.attention_messages(option.attention, *place, setting.ranks_per_node, rank)
+    return messages.mlp_messages(option.mlp, *place) if part == "mlp" else []
 
 
 def _shared_out(whole: Transfer, expected: list[Message]) -> list[Transfer]:

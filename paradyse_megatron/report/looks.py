@@ -15,6 +15,7 @@ _ATTENTION = {
     "ring": ("#e69f00", "\\\\\\", "R"),
     "usp": ("#009e73", "xx", "S"),
     "upipe": ("#f0e442", "..", "P"),
+    "upipe2": ("#d55e00", "oo", "W"),
     "metp": ("#cc79a7", "++", "M"),
 }
 _MLP = {"tp_sp": "t", "gathered": "g", "streamed": "s"}

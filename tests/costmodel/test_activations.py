@@ -9,8 +9,8 @@ f = 1024, b = 1, s = 4096, local spec; saved by `saved_tensors_hooks` (distinct 
 import pytest
 
 from paradyse_megatron.costmodel import activations
-from paradyse_megatron.costmodel.activations import Setting
 from paradyse_megatron.costmodel.polynomial import Polynomial
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.option import USUAL_MLP, Option, all_options
 
@@ -48,6 +48,8 @@ MEASURED = {
     ("gpt", 2, "bf16", 4, "ulysses"): (8_232, 10_920),
     ("gpt", 2, "bf16", 4, "usp"): (7_976, 11_177),
     ("gpt", 2, "bf16", 4, "upipe"): (6_696, 9_384),
+    ("llama", 8, "fp32", 2, "upipe2"): (55_376, 74_320),
+    ("gpt", 8, "bf16", 2, "upipe2"): (13_392, 19_280),
     ("gpt", 8, "fp32", 2, "tp_sp+selective"): (32_800, 1_348_758),
     ("gpt", 8, "fp32", 2, "ulysses+selective"): (32_800, 44_577),
     ("gpt", 8, "fp32", 2, "upipe+selective"): (24_608, 36_385),
@@ -72,6 +74,10 @@ MEASURED_WITH_A_SMALL_MLP = {
     ("gpt", 8, "bf16", 2, "upipe"): (5_712, 13_229),
     ("llama", 2, "fp32", 4, "upipe"): (8_488, 18_005),
     ("gpt", 2, "bf16", 4, "upipe"): (2_856, 8_631),
+    ("llama", 8, "fp32", 2, "upipe2"): (16_976, 38_057),
+    ("gpt", 8, "bf16", 2, "upipe2"): (5_712, 17_005),
+    ("llama", 2, "fp32", 4, "upipe2"): (8_488, 19_029),
+    ("llama", 8, "bf16", 2, "upipe2+selective"): (11_536, 21_592),
     ("gpt", 8, "fp32", 2, "metp+selective"): (8_240, 36_103),
     ("llama", 8, "bf16", 2, "metp+selective"): (10_272, 28_329),
     ("llama", 8, "bf16", 2, "upipe+selective"): (11_536, 18_489),
@@ -139,16 +145,17 @@ def test_full_recompute_keeps_the_input_and_rebuilds_the_rest():
 
 
 def test_selective_recompute_drops_what_only_the_core_keeps():
-    """Llama's q and k rotated, cosines and sines, output and log-sum-exp; upipe and metp make them piece by piece."""
+    """Llama's q and k rotated, cosines and sines, output and log-sum-exp; some make them piece by piece."""
     setting = make_setting("llama", 8, "fp32", 2)
     lse, output, rotated = 8, 256, 2 * 256 + 4 * 32 * 2
     dropped = {
         "ulysses": output + lse + rotated,
         "usp": output + lse + rotated,
         "upipe": output + lse,
+        "upipe2": output + lse,
         "metp": output + lse,
     }
-    rounds = {"upipe": 4, "metp": 2}
+    rounds = {"upipe": 4, "upipe2": 2, "metp": 2}
     for attention, per_row in dropped.items():
         kept, lean = (activations.layer(Option(attention, "gathered", how), setting) for how in ("none", "selective"))
         assert (kept.saved(2) - lean.saved(2)) / 4 == per_row

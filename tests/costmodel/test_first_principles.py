@@ -64,7 +64,7 @@ def test_costs_are_positive_and_grow_with_length(model, cluster, group_size):
     costs = estimate(shape, machine, group_size)
     excluded = excluded_options(shape, group_size, machine.attention_materialised)
     assert costs.options == tuple(str(option) for option in all_options() if str(option) not in excluded)
-    assert len(costs.options) == 6 * 3 * 3 - (3 if model == "tiny" else 6)
+    assert len(costs.options) == 7 * 3 * 3 - (3 if model == "tiny" else 6)
     for option in costs.options:
         short, long = costs.predict(option, 1000), costs.predict(option, 50_000)
         assert 0 < short.milliseconds < long.milliseconds

@@ -38,7 +38,7 @@ UNIFORM = [
 ]
 STREAMED_PLANS = ["metp", "metp/tp_sp", "metp/gathered+full", "metp+full", "tp_sp/streamed", "ulysses/streamed+full"]
 SELECTIVE_PLANS = ["tp_sp+selective", "ulysses+selective", "usp+selective", "upipe+selective", "metp+selective"]
-HEAD_PLANS = ["usp", "upipe", "usp/tp_sp+full", "upipe/tp_sp", "upipe+full"]
+HEAD_PLANS = ["usp", "upipe", "usp/tp_sp+full", "upipe2/tp_sp", "upipe+full"]
 
 
 def mixed_plans(count: int, seed: int) -> list[str]:

@@ -41,7 +41,7 @@ def test_selective_recompute_that_would_free_nothing_is_refused():
         name: unsupported_reason(Option(name, "tp_sp", "selective"), config(4, 8)) for name in IMPLEMENTED["attention"]
     }
     assert "keeps only q, k, v" in reasons.pop("ring")
-    assert set(reasons.values()) == {None} and len(reasons) == 5
+    assert set(reasons.values()) == {None} and len(reasons) == 6
     assert "keeps only q, k, v" in unsupported_reason(Option("usp", "tp_sp", "selective"), config(4, 1))
 
 

@@ -30,7 +30,7 @@ def test_parse_and_canonical_text(text, parts, canonical):
 
 def test_every_combination_of_the_grammar_has_a_text_of_its_own():
     everything = [Option(*names) for names in itertools.product(*NAMES.values())]
-    assert len({str(option) for option in everything}) == len(everything) == 6 * 3 * 3
+    assert len({str(option) for option in everything}) == len(everything) == 7 * 3 * 3
     for option in all_options():
         assert Option.parse(str(option)) == option
     assert len(all_options()) == math.prod(map(len, IMPLEMENTED.values()))

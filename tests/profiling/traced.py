@@ -14,10 +14,10 @@ cpu.enable()
 
 from megatron.core import parallel_state  # noqa: E402
 
-from paradyse_megatron.costmodel.activations import Setting  # noqa: E402
 from paradyse_megatron.costmodel.compose import compose  # noqa: E402
 from paradyse_megatron.costmodel.configs import configs_folder  # noqa: E402
 from paradyse_megatron.costmodel.model import CostModel  # noqa: E402
+from paradyse_megatron.costmodel.setting import Setting  # noqa: E402
 from paradyse_megatron.costmodel.shape import ModelShape  # noqa: E402
 from paradyse_megatron.layers.prefetch import link_layers  # noqa: E402
 from paradyse_megatron.planner.option import Option  # noqa: E402

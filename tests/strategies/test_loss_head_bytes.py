@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from paradyse_megatron.costmodel import head_bytes
-from paradyse_megatron.costmodel.activations import Setting
+from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.layouts.loss_chunks import CHUNK_BYTES, rows_per_chunk, tokens_per_chunk
 from tests.ranks import run_ranks

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paradyse_megatron.bench.gpu.check import Check
+from paradyse_megatron.layouts.heads import CHUNKS_WANTED
 from paradyse_megatron.strategies.attention.core import Block, attend, attend_backward
 from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry
 from paradyse_megatron.strategies.attention.metp import metp_attention
@@ -23,7 +24,7 @@ STRATEGIES: dict[str, Callable[..., Tensor]] = {
     "ulysses": ulysses_attention,
     "ring": ring_attention,
     "usp": usp_attention,
-    "upipe": upipe_attention,
+    **{name: partial(upipe_attention, num_chunks=wanted) for name, wanted in CHUNKS_WANTED.items()},
     "metp": metp_attention,
 }
 HALF_BOUND = 2e-2  # relative L2 of bf16, whose numbers have 2^-9
