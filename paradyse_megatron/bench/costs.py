@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paradyse_megatron.bench.links import Links
 from paradyse_megatron.bench.ranks import run_on_ranks
+from paradyse_megatron.costmodel.measured import Measurements, with_measurements
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json
@@ -25,13 +26,29 @@ def cost_model_over(
     options: Sequence[str],
 ) -> CostModel:
     """Costs of `options`, traced in this process, which must have no process groups, and measured over `links`."""
+    traced, found = measured_over(shape, num_ranks, links, budget_seconds, longest, folder, options)
+    model = with_measurements(traced, found)
+    kind = model.kinds[0]
+    return replace(model, costs={kind: {option: model.costs[kind][option] for option in options}})
+
+
+def measured_over(
+    shape: ModelShape,
+    num_ranks: int,
+    links: Links | None,
+    budget_seconds: float,
+    longest: int,
+    folder: Path,
+    options: Sequence[str] | None = None,
+) -> tuple[CostModel, Measurements]:
+    """The traced cost model, and what ranks over `links` measured; of all options if none are named."""
     from paradyse_megatron import cpu
 
     cpu.enable()
     from paradyse_megatron.costmodel.cluster import Cluster
     from paradyse_megatron.costmodel.configs import shipped
     from paradyse_megatron.integration.machine import this_machine
-    from paradyse_megatron.integration.profile import Request, measure
+    from paradyse_megatron.integration.profile import Request, measurements
     from paradyse_megatron.profiling.traced_model import traced_cost_model
 
     def launch(arguments: Json) -> None:
@@ -43,6 +60,5 @@ def cost_model_over(
     traced = traced_cost_model(shape, Cluster.from_yaml(shipped("clusters", "cpu-2core")), "cpu-2core", num_ranks)
     memory_bytes = machine.rank_memory_bytes(num_ranks) // 2
     keep = folder / "measured.json"
-    model = measure(Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, options), launch)
-    kind = model.kinds[0]
-    return replace(model, costs={kind: {option: model.costs[kind][option] for option in options}})
+    request = Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, options)
+    return traced, measurements(request, launch)

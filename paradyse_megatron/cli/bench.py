@@ -12,12 +12,13 @@ from typing import Any
 from paradyse_megatron.bench import planner
 from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.cli.answer import Answer
-from paradyse_megatron.cli.benches import conversions, dynamic, gpu, overlap
+from paradyse_megatron.cli.benches import accuracy, conversions, dynamic, gpu, overlap
 from paradyse_megatron.cli.verbs import add_verb
 from paradyse_megatron.planner.jsonfile import write_object
 
 EXAMPLE = planner.EXAMPLE
 BENCHMARKS: dict[str, Any] = {
+    "accuracy": accuracy,
     "conversions": conversions,
     "dynamic": dynamic,
     "gpu": gpu,

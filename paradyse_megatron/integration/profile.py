@@ -49,7 +49,12 @@ class Request:
 
 
 def measure(request: Request, launch: Launch) -> CostModel:
-    """The traced model with what P ranks measured in its place; the file `keep` is gone afterwards.
+    """The traced model with what P ranks measured in its place; raises as `measurements`."""
+    return with_measurements(request.traced, measurements(request, launch))
+
+
+def measurements(request: Request, launch: Launch) -> Measurements:
+    """What P ranks measure; the file `keep` is gone afterwards.
 
     Raises:
         ValueError: layers of several kinds, or nothing fits in memory.
@@ -72,9 +77,8 @@ def measure(request: Request, launch: Launch) -> CostModel:
         }
     )
     _, found = read_kept(request.keep)
-    model = with_measurements(traced, _as_measurements(found, request.machine))
     request.keep.unlink()
-    return model
+    return _as_measurements(found, request.machine)
 
 
 def longest_lengths(request: Request) -> dict[str, int]:

@@ -19,7 +19,7 @@ SIZE_INCHES = (4.8, 3.3)
 MANY_POINTS = 3000
 """Above, points go into the page as one picture, not one by one."""
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10,
     "font.family": "sans-serif",
     "axes.spines.top": False,
@@ -57,7 +57,7 @@ def render(numbers: Numbers) -> dict[str, Rendered]:
         raise ValueError(
             "The report's figures need matplotlib; install it with: pip install 'paradyse-megatron[report]'."
         ) from error
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         return {name: _rendered(draw(numbers)) for name, draw in _FIGURES.items()}
 
 

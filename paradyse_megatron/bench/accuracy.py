@@ -1,0 +1,122 @@
+"""How far a measured cost model is from the machine: lengths that it was not fitted to, and memory.
+
+One profile a group size; what it measured is then fitted in part and compared with the rest, as `costmodel.measured`
+does it for the file's own `accuracy`, but point by point.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from paradyse_megatron.bench.costs import measured_over
+from paradyse_megatron.costmodel import fit
+from paradyse_megatron.costmodel.fit import Times
+from paradyse_megatron.costmodel.measured import Measurements, memory_factor, stack_bytes
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.planner.jsonfile import Json
+
+LONGEST_TOKENS = 8192
+BEYOND = 4
+"""Times the longest fitted length, at which extrapolation is put to the test."""
+
+
+class Point(NamedTuple):
+    """A prediction beside what was measured, in milliseconds or in bytes.
+
+    Attributes:
+        target: an option's text, "head:whole" or "head:chunked".
+        length: in tokens.
+    """
+
+    target: str
+    length: int
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Relative to what was measured; negative where the prediction is under."""
+        return self.predicted / self.measured - 1
+
+
+def bench(shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, folder: Path) -> Json:
+    """Figures and points of each group size."""
+    found: Json = {"budget_seconds": budget_seconds, "longest_tokens": LONGEST_TOKENS}
+    for num_ranks in group_sizes:
+        place = folder / f"p{num_ranks}"
+        place.mkdir(parents=True, exist_ok=True)
+        traced, measured = measured_over(shape, num_ranks, None, budget_seconds, LONGEST_TOKENS, place)
+        found[f"group_size_{num_ranks}"] = assess(traced, measured)
+    return found
+
+
+def assess(traced: CostModel, found: Measurements) -> Json:
+    """Errors of times and memory, each with the points that it is the mean of."""
+    held_out = {name: fit.held_out(times) for name, times in found.times.items() if len(times) >= 5}
+    beyond = {name: fit.extrapolated(times, BEYOND) for name, times in found.times.items()}
+    beyond = {name: parts for name, parts in beyond.items() if parts[1]}
+    memory = list(_memory(traced, found, corrected=False))
+    corrected = list(_memory(traced, found, corrected=True))
+    return {
+        "time": {
+            "noise": _median([noise for noise in map(fit.noise, found.times.values()) if noise is not None]),
+            "held_out": _summary(list(_times(held_out, _own(held_out)))),
+            "held_out_by_random_forest": _summary(list(_times(held_out, _forest(held_out)))),
+            "beyond_4x": _summary(list(_times(beyond, _own(beyond)))),
+            "beyond_4x_by_random_forest": _summary(list(_times(beyond, _forest(beyond)))),
+        },
+        "memory": {"traced": _summary(memory), "corrected_by_other_lengths": _summary(corrected)},
+    }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+Split = Mapping[str, tuple[Times, Times]]
+"""Of each target what is fitted and what is tested."""
+
+Predict = Callable[[str, int], float]
+
+
+def _own(split: Split) -> Predict:
+    curves = {name: fit.fit_times(fitted) for name, (fitted, _) in split.items()}
+    return lambda name, length: curves[name](length)
+
+
+def _forest(split: Split) -> Predict:
+    fitted = {name: times for name, (times, _) in split.items()}
+    return fit.random_forest(fitted) if fitted else _own(split)
+
+
+def _times(split: Split, predict: Predict) -> Iterator[Point]:
+    for name, (_, tested) in split.items():
+        for length, samples in tested.items():
+            yield Point(name, length, predict(name, length), statistics.median(samples))
+
+
+def _memory(traced: CostModel, found: Measurements, corrected: bool) -> Iterator[Point]:
+    """Peaks of the stack of layers as traced, or times what the longest other length was measured to have more."""
+    for option, peaks in found.peaks.items():
+        for length, peak in peaks.items():
+            if option in traced.options and len(peaks) > 1:
+                factor = memory_factor(option, traced, found, skip=length) if corrected else 1.0
+                yield Point(
+                    option, length, factor * stack_bytes(traced.predict(option, length), found.num_layers), peak
+                )
+
+
+def _summary(points: Sequence[Point]) -> dict[str, Any]:
+    """Mean absolute error, the furthest under and over, and the points behind them; None where there are none."""
+    errors = [point.error for point in points]
+    return {
+        "mape": statistics.fmean(map(abs, errors)) if errors else None,
+        "furthest_under": min(errors, default=None),
+        "furthest_over": max(errors, default=None),
+        "num_points": len(points),
+        "points": [point._asdict() for point in points],
+    }
