@@ -9,6 +9,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+LONGEST_WHOLE = 12
+"""Characters of a column's cells up to which a narrow screen does not break them."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -34,10 +37,27 @@ class Answer:
         """Print for people."""
         console = Console(markup=False)  # brackets are the user's, as in pip install 'x[y]'
         table = Table(title=self.title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        longest = [_longest(column, [row[number] for row in self.rows]) for number, column in enumerate(self.columns)]
+        kept_whole = [width if width <= LONGEST_WHOLE else 0 for width in longest]
+        if longest and longest[0] + sum(kept_whole[1:]) + 2 * len(longest) > console.width:
+            kept_whole = [0] * len(longest)
         for number, column in enumerate(self.columns):
-            table.add_column(column, overflow="fold", no_wrap=number == 0)
+            numeric = self.rows and all(_is_number(row[number]) for row in self.rows)
+            table.add_column(column, overflow="fold", no_wrap=number == 0, justify="right" if numeric else "left",
+                             min_width=kept_whole[number] or None)  # fmt: skip
         for row in self.rows:
             table.add_row(*row)
         console.print(table)
         for note in self.notes:
             console.print(note, highlight=False)
+
+
+def _longest(column: str, cells: Sequence[str]) -> int:
+    """Characters of the longest cell, or of the longest word of the column's name."""
+    return max(map(len, [*cells, *column.split()]), default=0)
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is one, or nothing, or a dash that stands for one."""
+    bare = cell.strip("+-%x ").replace(",", "").replace(".", "", 1)
+    return bare == "" or bare.isdecimal()
