@@ -81,7 +81,7 @@ def test_an_environment_with_megatron_is_used_as_it_is(checkout, with_megatron):
     start = time.monotonic()
     second = _run(checkout, with_megatron)
     assert second.stdout == first.stdout and second.stderr == ""
-    assert time.monotonic() - start < 2  # 0.3 s on a quiet machine
+    assert time.monotonic() - start < 10  # 0.3 s on a quiet machine; pip alone takes longer
 
     (checkout / "pyproject.toml").write_text((checkout / "pyproject.toml").read_text() + "\n# changed\n")
     assert "has torch and Megatron already" in _run(checkout, with_megatron).stderr
