@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from paradyse_megatron.bench.costs import measured_over
 from paradyse_megatron.costmodel import fit
 from paradyse_megatron.costmodel.fit import Times
-from paradyse_megatron.costmodel.measured import Measurements, memory_factor, stack_bytes
+from paradyse_megatron.costmodel.measured import Measurements, described, memory_factor, stack_bytes
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json
@@ -64,9 +64,9 @@ def assess(traced: CostModel, found: Measurements) -> Json:
     return {
         "time": {
             "noise": _median([noise for noise in map(fit.noise, found.times.values()) if noise is not None]),
-            "held_out": _summary(list(_times(held_out, _own(held_out)))),
+            "held_out": _summary(list(_times(held_out, _own(held_out, traced)))),
             "held_out_by_random_forest": _summary(list(_times(held_out, _forest(held_out)))),
-            "beyond_4x": _summary(list(_times(beyond, _own(beyond)))),
+            "beyond_4x": _summary(list(_times(beyond, _own(beyond, traced)))),
             "beyond_4x_by_random_forest": _summary(list(_times(beyond, _forest(beyond)))),
         },
         "memory": {"traced": _summary(memory), "corrected_by_other_lengths": _summary(corrected)},
@@ -83,14 +83,16 @@ Split = Mapping[str, tuple[Times, Times]]
 Predict = Callable[[str, int], float]
 
 
-def _own(split: Split) -> Predict:
-    curves = {name: fit.fit_times(fitted) for name, (fitted, _) in split.items()}
+def _own(split: Split, traced: CostModel) -> Predict:
+    curves = {name: fit.fit_times(fitted, described(traced, name)) for name, (fitted, _) in split.items()}
     return lambda name, length: curves[name](length)
 
 
 def _forest(split: Split) -> Predict:
-    fitted = {name: times for name, (times, _) in split.items()}
-    return fit.random_forest(fitted) if fitted else _own(split)
+    if not split:
+        return lambda name, length: 0.0
+    predict: Predict = fit.random_forest({name: fitted for name, (fitted, _) in split.items()})
+    return predict
 
 
 def _times(split: Split, predict: Predict) -> Iterator[Point]:

@@ -3,14 +3,15 @@
 Measured medians are made monotone (isotonic regression, weighted by the number of samples) and joined as `Curve` joins
 points. Outside, what a layer does consists of parts that do not depend on the length, parts that grow with it and
 attention, which grows with its square: non-negative least squares on (1, s, s^2), of relative errors, in which the
-points nearest to the border weigh most, scaled to meet the last point. The needed tools are those of SciPy; a fitted
-curve is evaluated without it.
+points nearest to the border weigh most, scaled to meet the last point. Far beyond the measured lengths a part may come
+to count that was too small to be measured; there the described machine, corrected by what was measured, is taken in
+with little weight. The needed tools are those of SciPy; a fitted curve is evaluated without it.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +23,18 @@ from paradyse_megatron.costmodel.polynomial import Polynomial
 Times = Mapping[int, Sequence[float]]
 """Milliseconds that were measured, by length in tokens."""
 
+Described = Callable[[int], float]
+"""Milliseconds that a machine's description gives for a length."""
 
-def fit_times(times: Times) -> Curve:
+FAR = (8, 64)
+"""Times the longest measured length, where the described machine is taken in."""
+WEIGHT_OF_FAR = 0.03
+"""Of one such length; the longest measured one has 1."""
+FASTEST = 0.5
+"""No machine takes less than this share of the work that is described for it."""
+
+
+def fit_times(times: Times, described: Described | None = None) -> Curve:
     """The curve of one cost.
 
     Raises:
@@ -35,7 +46,8 @@ def fit_times(times: Times) -> Curve:
     medians = [statistics.median(times[length]) for length in lengths]
     values = monotone(medians, [len(times[length]) for length in lengths])
     points = tuple(zip(lengths, values, strict=True))
-    return Curve(terms=(_terms(points, points[-1]),), points=points, terms_below=(_terms(points, points[0]),))
+    far = () if described is None else _far_points(points, described)
+    return Curve(terms=(_terms(points, points[-1], far),), points=points, terms_below=(_terms(points, points[0]),))
 
 
 def monotone(values: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -45,13 +57,39 @@ def monotone(values: Sequence[float], weights: Sequence[float]) -> list[float]:
     return [float(value) for value in np.exp(isotonic_regression(np.log(values), weights=weights).x)]
 
 
-def _terms(points: Sequence[tuple[int, float]], border: tuple[int, float]) -> Polynomial:
+def corrected(described: Sequence[float], measured: Sequence[float]) -> tuple[float, float]:
+    """The machine's (a, b) in measured = a + b x described, both milliseconds, by least squares of relative errors.
+
+    a, what every layer takes however short it is, is at least 0; b, how much slower the machine works, `FASTEST`.
+    """
+    from scipy.optimize import nnls
+
+    values = np.array(measured, dtype=float)
+    work = np.array(described, dtype=float) / values
+    overhead, slower = nnls(np.stack([1 / values, work], axis=1), np.ones_like(values))[0]
+    if slower < FASTEST:
+        slower = FASTEST
+        overhead = nnls((1 / values)[:, None], 1 - slower * work)[0][0]
+    return float(overhead), float(slower)
+
+
+def _far_points(points: Sequence[tuple[int, float]], described: Described) -> tuple[tuple[int, float], ...]:
+    overhead, slower = corrected([described(length) for length, _ in points], [value for _, value in points])
+    lengths = [factor * points[-1][0] for factor in FAR]
+    return tuple((length, overhead + slower * described(length)) for length in lengths)
+
+
+def _terms(
+    points: Sequence[tuple[int, float]], border: tuple[int, float], far: Sequence[tuple[int, float]] = ()
+) -> Polynomial:
     """The polynomial that holds on the other side of `border`, one of the points."""
     from scipy.optimize import nnls
 
-    lengths, values = np.array(points, dtype=float).T
+    lengths, values = np.array([*points, *far], dtype=float).T
     distance = np.maximum(lengths / border[0], border[0] / lengths)
-    weights = 1 / distance / values  # of residuals: a point twice as far counts a quarter
+    weights = 1 / distance  # of residuals: a point twice as far counts a quarter
+    weights[len(points) :] = WEIGHT_OF_FAR
+    weights /= values
     terms = np.stack([np.ones_like(lengths), lengths, lengths**2], axis=1)
     scale = terms.max(axis=0)
     coefficients = nnls(terms / scale * weights[:, None], values * weights)[0] / scale

@@ -1,7 +1,7 @@
 """A traced cost model with what was measured put in its place: times fitted, memory corrected, accuracy stated.
 
-Times of an option that was not measured (it did not fit, or there was no time) are the described machine's, times what
-the measured options are off by in the median.
+Times of an option that was not measured (it did not fit, or there was no time) are the described machine's, corrected
+as all measured options together want it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from paradyse_megatron.costmodel.costs import HeadCosts, Measured, OptionCosts
 from paradyse_megatron.costmodel.curve import Curve
 from paradyse_megatron.costmodel.fit import Times
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.polynomial import Polynomial
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Accuracy, Provenance
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.memory import peak_bytes
@@ -40,8 +41,8 @@ class Measurements:
 def with_measurements(traced: CostModel, found: Measurements) -> CostModel:
     """`traced` with measured times and corrected memory, for models whose layers are of one kind."""
     kind = traced.kinds[0]
-    off = _typical_error(traced, found)
-    costs = {option: _corrected(option, traced, found, off) for option in traced.options_of(kind)}
+    correction = _typical_correction(traced, found)
+    costs = {option: _corrected(option, traced, found, correction) for option in traced.options_of(kind)}
     lengths = sorted({length for times in found.times.values() for length in times})
     chunked = traced.chunked_head
     return replace(
@@ -65,7 +66,7 @@ def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
     scaled_options = [option for option in traced.options if option not in found.times]
     if scaled_options:
         kept.append(
-            f"Not measured, but worked out and scaled as the measured options are off: {', '.join(scaled_options)}."
+            f"Not measured, but worked out and corrected as the measured options are off: {', '.join(scaled_options)}."
         )
     noises = [noise for noise in map(fit.noise, found.times.values()) if noise is not None]
     if noises:
@@ -73,11 +74,11 @@ def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _corrected(option: str, traced: CostModel, found: Measurements, off: float) -> OptionCosts:
+def _corrected(option: str, traced: CostModel, found: Measurements, correction: tuple[float, float]) -> OptionCosts:
     costs, times = traced.costs[traced.kinds[0]][option], found.times.get(option)
     factor = memory_factor(option, traced, found)
     return OptionCosts(
-        fit.fit_times(times) if times else scaled(costs.milliseconds, off),
+        fit.fit_times(times, costs.milliseconds) if times else slowed(costs.milliseconds, *correction),
         scaled(costs.saved_bytes, factor),
         scaled(costs.workspace_bytes, factor),
         _measured(times or {}, found.peaks.get(option, {})),
@@ -88,18 +89,28 @@ def _with_head(costs: HeadCosts, name: str, found: Measurements) -> HeadCosts:
     times = found.times.get(name)
     if not times:
         return costs
-    return HeadCosts(fit.fit_times(times), costs.saved_bytes, _measured(times, found.peaks.get(name, {})))
+    milliseconds = fit.fit_times(times, costs.milliseconds)
+    return HeadCosts(milliseconds, costs.saved_bytes, _measured(times, found.peaks.get(name, {})))
 
 
-def _typical_error(traced: CostModel, found: Measurements) -> float:
-    """Measured over described time, the median over all measured points of layers."""
-    ratios = [
-        statistics.median(samples) / traced.costs[traced.kinds[0]][option].milliseconds(length)
+def _typical_correction(traced: CostModel, found: Measurements) -> tuple[float, float]:
+    """Of all measured points of layers, as `fit.corrected` gives it."""
+    pairs = [
+        (traced.costs[traced.kinds[0]][option].milliseconds(length), statistics.median(samples))
         for option, times in found.times.items()
         if option in traced.options
         for length, samples in times.items()
     ]
-    return statistics.median(ratios) if ratios else 1.0
+    return fit.corrected(*zip(*pairs, strict=True)) if pairs else (0.0, 1.0)
+
+
+def described(traced: CostModel, name: str) -> Curve | None:
+    """Milliseconds of an option or head as `traced` has them; None where it has none."""
+    if not name.startswith("head:"):
+        costs = traced.costs[traced.kinds[0]].get(name)
+        return None if costs is None else costs.milliseconds
+    head = traced.head if name == "head:whole" else traced.chunked_head
+    return None if head is None else head.milliseconds
 
 
 def memory_factor(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> float:
@@ -129,6 +140,11 @@ def scaled(curve: Curve, factor: float) -> Curve:
     )
 
 
+def slowed(curve: Curve, overhead: float, factor: float) -> Curve:
+    """A described curve (without points) as a machine has it that is slower by `factor` and takes `overhead` on top."""
+    return Curve(tuple(term * factor + Polynomial(overhead) for term in curve.terms))
+
+
 def _measured(times: Times, peaks: Mapping[int, int]) -> tuple[Measured, ...]:
     return tuple(
         Measured(length, statistics.median(times[length]), _spread(times[length]), peaks.get(length))
@@ -147,8 +163,12 @@ def accuracy(traced: CostModel, found: Measurements) -> Accuracy:
     """Of fits to a part of the points, tested on the rest."""
     inside = {name: fit.held_out(times) for name, times in found.times.items() if len(times) >= 5}
     outside = {name: fit.extrapolated(times) for name, times in found.times.items()}
-    errors = [fit.mean_error(fit.fit_times(fitted), tested) for fitted, tested in inside.values()]
-    beyond = [fit.mean_error(fit.fit_times(fitted), tested) for fitted, tested in outside.values() if tested]
+
+    def error(name: str, fitted: Times, tested: Times) -> float:
+        return fit.mean_error(fit.fit_times(fitted, described(traced, name)), tested)
+
+    errors = [error(name, *parts) for name, parts in inside.items()]
+    beyond = [error(name, *parts) for name, parts in outside.items() if parts[1]]
     return Accuracy(
         time_mape_held_out=_mean(errors),
         memory_mape_held_out=_mean(_memory_errors(traced, found)),

@@ -60,14 +60,14 @@ class Setting:
         return Polynomial(num_elements * self.shape.bytes_per_element / self.group_size)
 
     def norm(self) -> Polynomial:
-        """Bytes that a norm keeps: input and output; unfused RMSNorm also the normalised input.
+        """Bytes that a norm keeps: input, output, a row's mean and deviation; unfused RMSNorm the normalised input too.
 
-        In half precision unfused RMSNorm keeps input and normalised input in fp32.
+        In half precision unfused RMSNorm keeps input and normalised input in fp32. RMSNorm has no mean.
         """
-        hidden = self.shape.hidden_size
+        hidden, statistics = self.shape.hidden_size, self.precise(1 if self.shape.rms_norm else 2)
         if not (self.unfused and self.shape.rms_norm):
-            return self.elements(2 * hidden)
-        return self.elements(hidden) + self.precise(2 * hidden)
+            return self.elements(2 * hidden) + statistics
+        return self.elements(hidden) + self.precise(2 * hidden) + statistics
 
     def whole_hidden(self) -> Polynomial:
         """Bytes of the gathered input [s, b, h] and of its gradient."""

@@ -60,10 +60,9 @@ def measurements(request: Request, launch: Launch) -> Measurements:
         ValueError: layers of several kinds, or nothing fits in memory.
     """
     traced = request.traced
-    if len(traced.kinds) > 1 or traced.kinds != ("dense",):
+    if len(traced.kinds) > 1:
         raise ValueError(
-            f"Layers with experts cannot be measured yet (the model has {', '.join(traced.kinds)} layers); "
-            "add --trace-only."
+            f"A model with layers of several kinds ({', '.join(traced.kinds)}) cannot be measured; add --trace-only."
         )
     longest = longest_lengths(request)
     launch(

@@ -34,8 +34,8 @@ class Agreement:
     def faults(self) -> list[str]:
         """What is further apart than it may be, as clauses.
 
-        Messages are exact. FLOPs count a bias as one more row of its matrix; saved bytes leave out norm statistics;
-        the peak is an upper bound.
+        Messages are exact. FLOPs count a bias as one more row of its matrix; saved bytes leave out what a few
+        operations note down for each row; the peak is an upper bound.
         """
         allowed = {"sent": (1.0, 1.0), "flops": (0.999, 1.01), "saved": (0.98, 1.06), "peak": (0.99, 2.0)}
         return [

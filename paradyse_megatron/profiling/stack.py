@@ -25,19 +25,21 @@ class LayerStack:
     Gradients are added to a second buffer and let go, as Megatron's DDP does.
 
     Args:
-        shape: of the model; its first `MAX_LAYERS` layers are built.
+        shape: of the model, whose layers are of one kind; its first `MAX_LAYERS` layers are built.
         batch: sequences in a micro-batch.
     """
 
     def __init__(self, shape: ModelShape, batch: int):
         self.group = parallel_state.get_tensor_model_parallel_group()
-        config = layer_config(shape, self.group.size(), num_layers=min(shape.num_layers, MAX_LAYERS))
+        num_layers, experts = min(shape.num_layers, MAX_LAYERS), shape.kinds == ("moe",)
+        config = layer_config(shape, self.group.size(), experts, num_layers)
         submodules = dynamic_submodules(config)
         numbers = range(1, config.num_layers + 1)
         self.layers = [DynamicTransformerLayer(config, submodules, layer_number=number).cuda() for number in numbers]
         link_layers(self.layers, self.group)
         for layer in self.layers:
-            for parameter in layer.parameters():
+            for name, parameter in layer.named_parameters():
+                _fill(name, parameter)
                 stopwatch.accumulate_apart(parameter)
         self._shape, self._batch, self._dtype = shape, batch, config.params_dtype
 
@@ -62,3 +64,12 @@ class LayerStack:
         hidden = torch.randn(local, dtype=self._dtype, device="cuda", requires_grad=True)
         rotary = torch.rand(seq_length, 1, 1, self._shape.head_dim, device="cuda") if self._shape.rotary else None
         return hidden, rotary
+
+
+@torch.no_grad()
+def _fill(name: str, parameter: Tensor) -> None:
+    """Values like those of a model at work: zeros would take a device less power, and send all tokens to one expert."""
+    if parameter.dim() > 1:
+        parameter.normal_(std=0.02)
+    elif name.endswith("bias"):
+        parameter.zero_()

@@ -35,6 +35,11 @@ def traced_cost_model(
     Raises:
         ValueError: sizes or options that cannot be.
     """
+    if shape.num_experts and shape.add_bias and group_size > 1:
+        raise ValueError(
+            "Megatron has no biases in experts whose matrices are cut for several ranks, but the model has add_bias, "
+            f"{shape.num_experts} experts and {group_size} ranks; set add_bias to false (--disable-bias-linear)."
+        )
     setting = make_setting(shape, cluster, group_size, micro_batch_size)
     assumptions = [NOT_MEASURED, UNFUSED if setting.unfused else FUSED, *([BALANCED] if shape.num_experts else [])]
     parts = trace_parts(setting, progress=progress)

@@ -8,6 +8,8 @@ import pytest
 
 from paradyse_megatron.costmodel.curve import LONGEST
 from paradyse_megatron.costmodel.fit import (
+    FASTEST,
+    corrected,
     extrapolated,
     fit_times,
     held_out,
@@ -50,6 +52,32 @@ def test_extrapolates_four_times(seed):
     fitted, tested = extrapolated(measured(0.03, seed))
     assert max(fitted) * 4 <= max(tested) and tested
     assert mean_error(fit_times(fitted), tested) < 0.2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_work_too_small_to_be_measured_is_not_forgotten_far_away(seed):
+    """At 512 tokens the square is 2 % of the time, less than the noise; at 131,072 it is 93 %."""
+
+    def busy(length):
+        return 20 + 0.02 * length + 2e-6 * length**2
+
+    draw = random.Random(seed)
+    times = {n: [busy(n) * (1 + draw.gauss(0, 0.1)) for _ in range(3)] for n in (128, 181, 256, 362, 512)}
+    curve = fit_times(times, lambda n: 0.5 * (busy(n) - 20))
+    assert curve.fault() is None
+    assert all(0.5 < curve(n) / busy(n) < 2 for n in (2048, 8192, 32_768, 131_072))
+
+
+def test_what_is_measured_well_outweighs_the_description():
+    """A machine whose description has attention three times too fast."""
+    curve = fit_times(measured(0.02, 1), lambda n: 0.01 * n + 2e-6 / 3 * n**2)
+    assert all(curve(n) == pytest.approx(law(n), rel=0.15) for n in (16_384, 32_768))
+
+
+def test_the_correction_is_overhead_and_speed():
+    works = [1.0, 2.0, 5.0, 40.0]
+    assert corrected(works, [2 + 3 * work for work in works]) == pytest.approx((2, 3))
+    assert corrected(works, [5.0, 5.0, 5.0, 5.0])[1] == FASTEST  # noise alone does not make work free
 
 
 def test_a_forest_is_worse_outside_and_no_better_inside():

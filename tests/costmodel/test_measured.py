@@ -82,3 +82,15 @@ def test_measured_memory_only_ever_adds(traced):
     halves = {n: stack_bytes(traced.predict("tp_sp", n), NUM_LAYERS) // 2 for n in (1024, 2048)}
     measured = with_measurements(traced, Measurements({"tp_sp": {512: [40.0]}}, {"tp_sp": halves}, NUM_LAYERS))
     assert measured.predict("tp_sp", 2048).saved_bytes == traced.predict("tp_sp", 2048).saved_bytes
+
+
+def test_an_overhead_that_short_lengths_show_does_not_grow_with_length(traced):
+    """A machine as fast as described, but for 2 ms a layer: at 128 tokens that is many times what is described."""
+    lengths = (128, 181, 256, 362, 512)
+    times = {
+        option: {n: [2.0 + traced.predict(option, n).milliseconds] for n in lengths} for option in ("tp_sp", "ulysses")
+    }
+    measured = with_measurements(traced, Measurements(times))
+    for option in traced.options:
+        expected = 2.0 + traced.predict(option, 32_768).milliseconds
+        assert measured.predict(option, 32_768).milliseconds == pytest.approx(expected, rel=0.1)
