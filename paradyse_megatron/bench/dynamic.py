@@ -115,7 +115,8 @@ def memory_limit(costs: CostModel, longest: int) -> int:
 def _peak(costs: CostModel, option: str, length: int) -> int:
     padded = pad_to_multiple(length, costs.group_size)
     layers = [costs.predict(option, padded)] * SHAPE.num_layers
-    return peak_bytes(layers, costs.predict_head(padded).saved_bytes)
+    head = costs.predict_head(padded)
+    return peak_bytes(layers, head.saved_bytes, head_buffer_bytes=head.buffer_bytes)
 
 
 def all_plans(costs: CostModel, lengths: Sequence[int], limit_bytes: int) -> Plans:

@@ -78,7 +78,8 @@ def quality(chosen: str, num_instances: int) -> dict[str, Any]:
             num_disagreements += 1
         elif best is not None and found is not None:
             gaps.append(problem.milliseconds(found) / problem.milliseconds(best) - 1)
-            simulated = schedule_peak(problem.costs(found), problem.head_bytes, problem.num_in_flight)
+            held = problem.head_bytes, problem.num_in_flight, problem.head_buffer_bytes
+            simulated = schedule_peak(problem.costs(found), *held)
             num_wrong_peaks += simulated != problem.peak_bytes(found)
     return {
         "num_instances": num_instances,

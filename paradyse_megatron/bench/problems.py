@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.problem import Options, Problem
 
+BUFFERS = (40, 90)
+"""Sizes that Megatron's buffer can have: of a gathered hidden state, of attention scores."""
+
 
 def random_problem(chooser: random.Random, alike: bool, max_layers: int = 7) -> Problem:
     """Layers all alike or all different, a budget anywhere between hopeless and generous."""
@@ -31,13 +34,17 @@ def random_problems(seed: int, num: int) -> Iterator[Problem]:
 
 def _with_a_budget(chooser: random.Random, layers: list[Options]) -> Problem:
     head, in_flight = chooser.choice([0, chooser.randint(0, 300)]), chooser.choice([1, 1, 1, 2, 4])
-    generous = Problem.of(layers, 0, head, in_flight).peak_bytes((0,) * len(layers))
-    return Problem.of(layers, chooser.randint(generous // 3, generous + 50), head, in_flight)
+    held = head, in_flight, chooser.choice([0, min(head, BUFFERS[0])])
+    generous = Problem.of(layers, 0, *held).peak_bytes((0,) * len(layers))
+    return Problem.of(layers, chooser.randint(generous // 3, generous + 50), *held)
 
 
 def _random_options(chooser: random.Random) -> Options:
     workspace = chooser.choice([0, 10, 100, 300])
-    return tuple(
-        Cost(round(chooser.uniform(1, 10), 3), chooser.randint(1, 100), chooser.randint(0, workspace))
-        for _ in range(chooser.randint(1, 6))
-    )
+    buffers = chooser.choice([(0,), (0, *BUFFERS), BUFFERS])
+    return tuple(_random_cost(chooser, workspace, chooser.choice(buffers)) for _ in range(chooser.randint(1, 6)))
+
+
+def _random_cost(chooser: random.Random, most_workspace: int, buffer: int) -> Cost:
+    workspace = buffer + chooser.randint(0, most_workspace)
+    return Cost(round(chooser.uniform(1, 10), 3), chooser.randint(1, 100), workspace, buffer)

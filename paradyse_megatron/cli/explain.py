@@ -25,7 +25,7 @@ def run(asked: argparse.Namespace) -> Answer:
     costs = Asked.of(asked)
     found = explain(costs.make, costs.layer, asked.seq_length, costs.budget_bytes, LONGEST)
     title = f"{found.seq_length:,} tokens on {costs.cost_model.group_size} ranks, {costs.num_layers} layers"
-    columns = ("option", "layer ms", "saved MiB", "work MiB", "all ms", "peak MiB", "fits", "layers")
+    columns = ("option", "layer ms", "saved MiB", "work MiB", "buffer", "all ms", "peak MiB", "fits", "layers")
     shown = found.terms if asked.all else worth_showing(found.terms)
     left_out = len(found.terms) - len(shown)
     notes = [f"plan: {found.plan}", *found.sentences, f"costs: {costs.cost_model.source}"]
@@ -50,6 +50,7 @@ def _row(terms: Terms) -> tuple[str, ...]:
         _short(terms.milliseconds),
         _short(terms.saved_bytes / 2**20),
         _short(terms.workspace_bytes / 2**20),
+        _short(terms.buffer_bytes / 2**20),
         _short(terms.everywhere.predicted_ms or 0),
         _short((terms.everywhere.predicted_bytes or 0) / 2**20),
         "yes" if terms.everywhere.fits else "no",

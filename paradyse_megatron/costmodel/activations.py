@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from paradyse_megatron.costmodel.polynomial import TOKEN_PAIRS, Polynomial
+from paradyse_megatron.costmodel.polynomial import NOTHING, TOKEN_PAIRS, Polynomial
 from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.costmodel.volumes import upipe_chunks
@@ -45,13 +45,24 @@ def layer(option: Option, setting: Setting) -> Held:
     attention, mlp = _attention(option, setting), MLP[option.mlp](setting)
     saved = attention.saved + mlp.saved
     stream_gradient = setting.elements(2 * setting.shape.hidden_size)
-    beside_mlp = setting.whole_hidden() / 2 if option.attention == "tp_sp" != option.mlp else Polynomial()
+    beside_mlp = setting.gathered_hidden() if option.attention == "tp_sp" != option.mlp else Polynomial()
     in_mlp = mlp.workspace + beside_mlp  # the buffer that Megatron gathers into stays
     workspace = in_mlp.upper_bound(attention.workspace.excess_over(mlp.saved)) + stream_gradient
     if option.recompute != "full":
         return Held(saved, workspace + _ahead(option, setting))
     layer_input = setting.elements(setting.shape.hidden_size)
     return Held(layer_input, saved + workspace)
+
+
+def buffer(option: Option, setting: Setting) -> tuple[Polynomial, ...]:
+    """Of the workspace, Megatron's buffer: the largest of these.
+
+    Both parts of `tp_sp` gather the hidden state into it; attention that stores its scores computes them there.
+    """
+    gathers = setting.group_size > 1 and "tp_sp" in (option.attention, option.mlp)
+    stores = setting.unfused and option.attention == "tp_sp"
+    found = [setting.gathered_hidden()] * gathers + [setting.scores(1)] * stores
+    return tuple(found) or (NOTHING,)
 
 
 def _attention(option: Option, setting: Setting) -> Held:

@@ -43,7 +43,7 @@ class AverageLayer:
         return tuple(dict.fromkeys(filter(None, (self._followed(option, kind) for kind in self.of_kinds.kinds))))
 
     def predict(self, option: str, seq_length: int) -> Cost:
-        """Time and saved bytes are the mean over all layers, workspace is the most of any."""
+        """Time and saved bytes are the mean over all layers, workspace and buffer are the most of any."""
         layers = self.shape.layer_kinds
         of_kind = {
             kind: self.of_kinds.predict(self._followed(option, kind) or option, seq_length, kind)
@@ -53,6 +53,7 @@ class AverageLayer:
             sum(of_kind[kind].milliseconds for kind in layers) / len(layers),
             math.ceil(sum(of_kind[kind].saved_bytes for kind in layers) / len(layers)),
             max(cost.workspace_bytes for cost in of_kind.values()),
+            max(cost.buffer_bytes for cost in of_kind.values()),
         )
 
     @property

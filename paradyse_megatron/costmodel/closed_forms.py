@@ -47,7 +47,8 @@ def layer_work(option: Option, setting: Setting) -> Work:
         backward, sent = backward + _core_again(option, setting), tuple(_hops_again(each, option) for each in sent)
     if is_full:
         backward, sent = forward + backward, tuple(each.recomputed() for each in sent)
-    return Work(forward, backward, sent, Curve((held.saved,)), Curve((held.workspace,)), is_full)
+    buffer = Curve(activations.buffer(option, setting))
+    return Work(forward, backward, sent, Curve((held.saved,)), Curve((held.workspace,)), buffer, is_full)
 
 
 def _linear_layers(option: Option, setting: Setting) -> tuple[Pass, Pass]:
@@ -181,7 +182,8 @@ def head_work(setting: Setting, chunked: bool) -> Work:
         moved += TOKENS * (setting.batch * weight * 2 * (precise + copied) / head_bytes.chunk_tokens(setting))
     computed = Pass(product_flops=logits * (flops_of_a_weight * shape.hidden_size), moved_bytes=moved)
     held = head_bytes.chunked(setting) if chunked else head_bytes.whole(setting)
-    return Work(Pass(), computed, _head_transfers(setting), Curve((held,)), Curve((NOTHING,)))
+    buffer = Curve((NOTHING if chunked else head_bytes.whole_buffer(setting),))
+    return Work(Pass(), computed, _head_transfers(setting), Curve((held,)), Curve((NOTHING,)), buffer)
 
 
 def _head_transfers(setting: Setting) -> tuple[Transfer, ...]:

@@ -40,6 +40,7 @@ def compose(parts: Mapping[str, PartWork], option: Option, kind: str, setting: S
         tuple(transfer.recomputed() for transfer in transfers) if is_full else transfers,
         Curve((saved,)),
         Curve(simplified(most.excess_over(saved) for most in held)),
+        Curve(simplified((attention.buffer_bytes, mlp.buffer_bytes))),
         recomputes_all=is_full,
     )
 

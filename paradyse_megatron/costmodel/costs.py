@@ -31,6 +31,7 @@ class OptionCosts:
     milliseconds: Curve
     saved_bytes: Curve
     workspace_bytes: Curve
+    buffer_bytes: Curve
     measured: tuple[Measured, ...] = ()
 
 
@@ -40,4 +41,5 @@ class HeadCosts:
 
     milliseconds: Curve
     saved_bytes: Curve
+    buffer_bytes: Curve
     measured: tuple[Measured, ...] = ()

@@ -55,6 +55,10 @@ class Curve:
         share = math.log(seq_length / earlier) / math.log(length / earlier)
         return lower * (value / lower) ** share
 
+    def is_within(self, other: Curve) -> bool:
+        """Whether it is nowhere above the other one, but for rounding."""
+        return all(self(length) <= other(length) * (1 + _CONTINUOUS) for length in _GRID)
+
     def fault(self) -> str | None:
         """What is wrong with it as a cost, as a clause; None when nothing is."""
         if not self.terms or bool(self.points) != bool(self.terms_below):

@@ -98,7 +98,7 @@ def _costs(
     for option in usable_options(setting, kind, asked):
         work = layer_work(option, kind, setting, parts)
         time = milliseconds(work, cluster, setting.shape.dtype)
-        costs[str(option)] = OptionCosts(time, work.saved_bytes, work.workspace_bytes)
+        costs[str(option)] = OptionCosts(time, work.saved_bytes, work.workspace_bytes, work.buffer_bytes)
     return costs
 
 
@@ -117,4 +117,4 @@ def _head_costs(setting: Setting, cluster: Cluster, chunked: bool) -> HeadCosts:
     if chunked and setting.group_size > 1:
         of_a_chunk = sending_ms("gather", setting.group_size, NOTHING, 3, cluster).constant
         terms = tuple(term + TOKENS * (setting.batch * of_a_chunk / head_bytes.chunk_tokens(setting)) for term in terms)
-    return HeadCosts(Curve(terms), work.saved_bytes)
+    return HeadCosts(Curve(terms), work.saved_bytes, work.buffer_bytes)

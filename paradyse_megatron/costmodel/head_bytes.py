@@ -6,7 +6,7 @@ of the weight. `tests/strategies/test_loss_head_bytes.py` compares with what the
 
 from __future__ import annotations
 
-from paradyse_megatron.costmodel.polynomial import TOKENS, Polynomial
+from paradyse_megatron.costmodel.polynomial import NOTHING, TOKENS, Polynomial
 from paradyse_megatron.costmodel.setting import Setting
 from paradyse_megatron.layouts.loss_chunks import tokens_per_chunk
 
@@ -33,6 +33,11 @@ def whole(setting: Setting) -> Polynomial:
     logits = TOKENS * (setting.batch * num_columns(setting) * of_a_logit)
     gradients = setting.elements(setting.shape.hidden_size) + Polynomial(_weight(setting) * num_bytes)
     return logits + setting.norm() + setting.whole_hidden() + gradients
+
+
+def whole_buffer(setting: Setting) -> Polynomial:
+    """Of those, in Megatron's buffer: the gathered hidden state."""
+    return setting.gathered_hidden() if setting.group_size > 1 else NOTHING
 
 
 def chunked(setting: Setting) -> Polynomial:

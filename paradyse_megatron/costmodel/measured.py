@@ -81,6 +81,7 @@ def _corrected(option: str, traced: CostModel, found: Measurements, correction: 
         fit.fit_times(times, costs.milliseconds) if times else slowed(costs.milliseconds, *correction),
         scaled(costs.saved_bytes, factor),
         scaled(costs.workspace_bytes, factor),
+        costs.buffer_bytes,
         _measured(times or {}, found.peaks.get(option, {})),
     )
 
@@ -90,7 +91,7 @@ def _with_head(costs: HeadCosts, name: str, found: Measurements) -> HeadCosts:
     if not times:
         return costs
     milliseconds = fit.fit_times(times, costs.milliseconds)
-    return HeadCosts(milliseconds, costs.saved_bytes, _measured(times, found.peaks.get(name, {})))
+    return replace(costs, milliseconds=milliseconds, measured=_measured(times, found.peaks.get(name, {})))
 
 
 def _typical_correction(traced: CostModel, found: Measurements) -> tuple[float, float]:

@@ -100,6 +100,7 @@ class CostModel:
             found.milliseconds(tokens),
             math.ceil(found.saved_bytes(tokens)),
             math.ceil(found.workspace_bytes(tokens)),
+            math.ceil(found.buffer_bytes(tokens)),
         )
 
     def _of_kind(self, kind: str | None) -> Mapping[str, OptionCosts]:
@@ -116,7 +117,8 @@ class CostModel:
         """Cost of output projection and loss for one micro-batch; `head` is one of `heads`. ValueError as `predict`."""
         found = self._of_head(head)
         tokens = positive_whole(seq_length, "The sequence length", "token")
-        return HeadCost(found.milliseconds(tokens), math.ceil(found.saved_bytes(tokens)))
+        held, buffer = math.ceil(found.saved_bytes(tokens)), math.ceil(found.buffer_bytes(tokens))
+        return HeadCost(found.milliseconds(tokens), held, buffer)
 
     def _of_head(self, head: str) -> HeadCosts:
         found = self.head if head == "whole" else self.chunked_head
@@ -128,15 +130,16 @@ class CostModel:
         """The costs of one kind of layer alone, and of the head."""
         return replace(self, costs={kind: self._of_kind(kind)})
 
-    def curves(self, option: str) -> tuple[Parts, Parts, Parts]:
-        """What `predict` evaluates before rounding: milliseconds, saved and workspace bytes (`planner.sources`)."""
+    def curves(self, option: str) -> tuple[Parts, Parts, Parts, Parts]:
+        """What `predict` evaluates before rounding, in the order of `Cost` (`planner.sources`)."""
         found = self._of_kind(None)[option]
-        return found.milliseconds.parts(), found.saved_bytes.parts(), found.workspace_bytes.parts()
+        milliseconds, saved = found.milliseconds.parts(), found.saved_bytes.parts()
+        return milliseconds, saved, found.workspace_bytes.parts(), found.buffer_bytes.parts()
 
-    def head_curves(self, head: str) -> tuple[Parts, Parts]:
-        """The same of `predict_head`: milliseconds and saved bytes."""
+    def head_curves(self, head: str) -> tuple[Parts, Parts, Parts]:
+        """The same of `predict_head`."""
         found = self._of_head(head)
-        return found.milliseconds.parts(), found.saved_bytes.parts()
+        return found.milliseconds.parts(), found.saved_bytes.parts(), found.buffer_bytes.parts()
 
     def require_match(
         self,

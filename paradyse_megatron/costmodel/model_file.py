@@ -1,4 +1,4 @@
-"""The cost model's file. Schema 2.
+"""The cost model's file. Schema 3.
 
 One object: `model`, `group_size`, `micro_batch_size`, `source`, `machine`, `versions`, `date`, `grid`, `accuracy`,
 `assumptions`; `layers`, by kind of layer and option; `heads`, whole and chunked; `parts`, traced work (may be empty).
@@ -24,7 +24,7 @@ from paradyse_megatron.planner.option import Option
 if TYPE_CHECKING:
     from paradyse_megatron.costmodel.model import CostModel
 
-SCHEMA = 2
+SCHEMA = 3
 DEPTH = 3
 """Levels of the file that are written in lines: each option is one."""
 _REQUIRED = set(
@@ -137,6 +137,9 @@ def _costs[T: (OptionCosts, HeadCosts)](cls: type[T], found: Any, where: str) ->
     check_keys(found, names, set(), where)
     curves = {name: _curve(found[name], f"{where} {name!r}") for name in names - {"measured"}}
     measured = _list(_measured, found["measured"], f"{where} 'measured'")
+    whole = "workspace_bytes" if cls is OptionCosts else "saved_bytes"
+    if not curves["buffer_bytes"].is_within(curves[whole]):
+        raise ValueError(f"{where} 'buffer_bytes' is more than {whole!r}, which it is a part of.")
     if curves["milliseconds"](1) <= 0:
         raise ValueError(f"{where} 'milliseconds' is 0 at 1 token, which no layer is.")
     return cls(**curves, measured=measured)

@@ -71,4 +71,8 @@ class Setting:
 
     def whole_hidden(self) -> Polynomial:
         """Bytes of the gathered input [s, b, h] and of its gradient."""
-        return self.elements(2 * self.shape.hidden_size * self.group_size)
+        return 2 * self.gathered_hidden()
+
+    def gathered_hidden(self) -> Polynomial:
+        """Bytes of the gathered input [s, b, h]."""
+        return self.elements(self.shape.hidden_size * self.group_size)

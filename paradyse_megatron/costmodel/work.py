@@ -72,7 +72,7 @@ class Work:
     Attributes:
         forward, backward: computed.
         transfers: sent.
-        saved_bytes, workspace_bytes: held, as `planner.cost.Cost`.
+        saved_bytes, workspace_bytes, buffer_bytes: held, as `planner.cost.Cost`.
         recomputes_all: whether backward runs all of forward first.
     """
 
@@ -81,6 +81,7 @@ class Work:
     transfers: tuple[Transfer, ...]
     saved_bytes: Curve
     workspace_bytes: Curve
+    buffer_bytes: Curve
     recomputes_all: bool = False
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paradyse_megatron.planner.cost import Cost
+from paradyse_megatron.planner.levels import levels
 from paradyse_megatron.planner.problem import Options, Problem
 
 NUM_PRICES = 6
@@ -58,6 +59,11 @@ def find_bounds(problem: Problem) -> Bounds:
 
 def least_milliseconds(problem: Problem) -> float:
     """What no choice that fits is faster than; of any problem."""
+    return min(least_milliseconds_of(level.problem) for level in levels(problem))
+
+
+def least_milliseconds_of(problem: Problem) -> float:
+    """The same of a problem without buffers."""
     kinds = tuple(tuple(sorted(options, key=lambda cost: cost.milliseconds)) for options in problem.kinds)
     problem = replace(problem, kinds=kinds)
     prices = _choose_prices(problem)

@@ -14,11 +14,13 @@ class Cost:
         milliseconds: forward plus backward.
         saved_bytes: kept from the layer's forward to its backward.
         workspace_bytes: the most that the layer holds for a moment above that, in forward or backward.
+        buffer_bytes: of those, in Megatron's buffer, which stays once it is made (`levels`).
     """
 
     milliseconds: float
     saved_bytes: int
     workspace_bytes: int
+    buffer_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,12 @@ class HeadCost:
     Attributes:
         milliseconds: forward plus backward.
         saved_bytes: all that the head holds at its peak, when every layer's saved bytes are still there.
+        buffer_bytes: of those, in Megatron's buffer.
     """
 
     milliseconds: float
     saved_bytes: int
+    buffer_bytes: int = 0
 
 
 class CostSource(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from paradyse_megatron.planner.levels import fastest_of_levels
 from paradyse_megatron.planner.problem import Choice, Problem
 
 
@@ -22,6 +23,11 @@ class _Partial(NamedTuple):
 
 def exact_choice(problem: Problem) -> Choice | None:
     """The fastest choice that fits, or None when none fits."""
+    return fastest_of_levels(problem, _exact)
+
+
+def _exact(problem: Problem) -> Choice | None:
+    """Of a problem without buffers."""
     partials = [_Partial(0.0, 0, 0, ())]
     for layer in range(len(problem.layers)):
         partials = _efficient([longer for partial in partials for longer in _extended(problem, partial, layer)])

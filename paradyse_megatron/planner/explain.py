@@ -22,7 +22,7 @@ class Terms:
 
     Attributes:
         option: its text.
-        milliseconds, saved_bytes, workspace_bytes: of one layer (`planner.cost.Cost`).
+        milliseconds, saved_bytes, workspace_bytes, buffer_bytes: of one layer (`planner.cost.Cost`).
         everywhere: the plan that has it in all layers, with its time, its peak of memory and whether that fits.
         num_layers: layers that have it in the plan that was chosen.
     """
@@ -31,14 +31,18 @@ class Terms:
     milliseconds: float
     saved_bytes: int
     workspace_bytes: int
+    buffer_bytes: int
     everywhere: Plan
     num_layers: int
 
     def is_no_better_than(self, other: Terms) -> bool:
-        """Whether `other` takes no more time, saves no more and needs no more workspace."""
-        mine = self.milliseconds, self.saved_bytes, self.workspace_bytes
-        theirs = other.milliseconds, other.saved_bytes, other.workspace_bytes
-        return all(there <= here for here, there in zip(mine, theirs, strict=True))
+        """Whether `other` takes no more time, saves no more and needs no more workspace and buffer."""
+        return all(there <= here for here, there in zip(self._axes, other._axes, strict=True))
+
+    @property
+    def _axes(self) -> tuple[float, ...]:
+        own_workspace_bytes = self.workspace_bytes - self.buffer_bytes
+        return self.milliseconds, self.saved_bytes, own_workspace_bytes, self.buffer_bytes
 
     def as_dict(self) -> dict[str, Any]:
         """Numbers by name, units in the names."""
@@ -47,6 +51,7 @@ class Terms:
             "layer_ms": self.milliseconds,
             "layer_saved_bytes": self.saved_bytes,
             "layer_workspace_bytes": self.workspace_bytes,
+            "layer_buffer_bytes": self.buffer_bytes,
             "all_layers_ms": self.everywhere.predicted_ms,
             "all_layers_peak_bytes": self.everywhere.predicted_bytes,
             "all_layers_fit": self.everywhere.fits,
@@ -105,7 +110,7 @@ def explain(
     for option in map(str, planner.options):
         cost = cost_model.predict(option, padded)
         everywhere = make(options=list(followed(option))).plan(padded)
-        layer = cost.milliseconds, cost.saved_bytes, cost.workspace_bytes
+        layer = cost.milliseconds, cost.saved_bytes, cost.workspace_bytes, cost.buffer_bytes
         terms.append(Terms(option, *layer, everywhere, counts[option]))
     terms.sort(key=lambda each: each.milliseconds)
     reasons = _Reasons(make, plan, tuple(terms), budget_bytes, seq_length, padded, limit)
@@ -134,6 +139,7 @@ class _Reasons:
         if self.budget_bytes is not None:
             yield self._memory_of_fastest()
         yield self._choice()
+        yield from self._buffer()
         yield from self._head()
         yield from self._hysteresis()
 
@@ -178,6 +184,15 @@ class _Reasons:
         memory = f"{mebibytes(abs(less_bytes))} {'less' if less_bytes >= 0 else 'more'}"
         share = _percent(more_ms / before.predicted_ms) if before.predicted_ms else "0 %"
         return f"which takes {change} ({share}) and {memory} at the peak than {self._fastest.option} everywhere"
+
+    def _buffer(self) -> Iterator[str]:
+        used = [terms for terms in self.terms if terms.num_layers]
+        largest = max(used, key=lambda terms: terms.buffer_bytes)
+        if largest.buffer_bytes > min(terms.buffer_bytes for terms in used):
+            yield (
+                f"{mebibytes(largest.buffer_bytes)} of that are the buffer of Megatron's that {largest.option} gathers "
+                "into: once made, it stays beside all layers."
+            )
 
     def _head(self) -> Iterator[str]:
         if self.plan.head != "chunked":

@@ -7,30 +7,42 @@ choice could be changed to it and stay feasible.
 
 from __future__ import annotations
 
+from paradyse_megatron.planner.levels import levels
 from paradyse_megatron.planner.problem import Choice, Problem
 
 
 def least_saved_choice(problem: Problem) -> Choice | None:
     """Of the choices that fit, the one whose layers save the fewest bytes; None exactly when none fits."""
-    return _least_saved(problem, problem.budget_bytes)
+    found = [(level, least_saved_within(level.problem, level.problem.budget_bytes)) for level in levels(problem)]
+    fitting = [(level, choice) for level, choice in found if choice is not None]
+    if not fitting:
+        return None
+    level, choice = min(fitting, key=lambda each: sum(cost.saved_bytes for cost in each[0].problem.costs(each[1])))
+    return level.in_whole(choice)
 
 
 def least_memory_choice(problem: Problem) -> Choice:
-    """The choice with the lowest peak, whatever the budget: bisection over budgets."""
+    """The choice with the lowest peak, whatever the budget."""
+    choices = [level.in_whole(_least_memory(level.problem)) for level in levels(problem)]
+    return min(choices, key=problem.peak_bytes)
+
+
+def _least_memory(problem: Problem) -> Choice:
+    """Of a problem without buffers: bisection over budgets."""
     too_small, enough = -1, problem.peak_bytes((0,) * len(problem.layers))
     while enough - too_small > 1:
         middle = (too_small + enough) // 2
-        if _least_saved(problem, middle) is None:
+        if least_saved_within(problem, middle) is None:
             too_small = middle
         else:
             enough = middle
-    choice = _least_saved(problem, enough)
+    choice = least_saved_within(problem, enough)
     assert choice is not None
     return choice
 
 
-def _least_saved(problem: Problem, budget_bytes: int) -> Choice | None:
-    """As `least_saved_choice` for another budget.
+def least_saved_within(problem: Problem, budget_bytes: int) -> Choice | None:
+    """As `least_saved_choice`, of a problem without buffers and for any budget.
 
     The m - 1 other micro-batches in flight take away (m - 1) times the total saved, which is known only at the end.
     Start from a lower bound of the total: it gives an upper bound of what is left for this micro-batch, that gives a

@@ -57,7 +57,7 @@ class NativeStage:
         if self._curves is not None:
             return self._curves.at(tokens)
         kinds, heads = self._sources.at(tokens)
-        of_heads = [(head.milliseconds, head.saved_bytes) for head in heads.values()]
+        of_heads = [(head.milliseconds, head.saved_bytes, head.buffer_bytes) for head in heads.values()]
         return _native.Costs([_tuples(options) for options in kinds], of_heads)
 
 
@@ -66,8 +66,8 @@ def _weighed(found: Any) -> Weighed:
     return Weighed(HEADS[head], *rest)
 
 
-def _tuples(options: Any) -> list[tuple[float, int, int]]:
-    return [(cost.milliseconds, cost.saved_bytes, cost.workspace_bytes) for cost in options]
+def _tuples(options: Any) -> list[tuple[float, int, int, int]]:
+    return [(cost.milliseconds, cost.saved_bytes, cost.workspace_bytes, cost.buffer_bytes) for cost in options]
 
 
 def greedy_choice(problem: Problem) -> Choice | None:
@@ -102,4 +102,5 @@ def milliseconds(problem: Problem, choice: Choice) -> float:
 
 def _problem(problem: Problem) -> Any:
     kinds = [_tuples(options) for options in problem.kinds]
-    return _native.Problem(kinds, problem.layers, problem.budget_bytes, problem.head_bytes, problem.num_in_flight)
+    head = problem.head_bytes, problem.num_in_flight, problem.head_buffer_bytes
+    return _native.Problem(kinds, problem.layers, problem.budget_bytes, *head)

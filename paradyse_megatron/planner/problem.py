@@ -24,6 +24,7 @@ class Problem:
         budget_bytes: bound on the peak of activations on one rank.
         head_bytes: what the loss head holds at its peak.
         num_in_flight: micro-batches in flight (`memory.peak_bytes`).
+        head_buffer_bytes: of the head's bytes, in Megatron's buffer.
     """
 
     kinds: tuple[Options, ...]
@@ -31,12 +32,21 @@ class Problem:
     budget_bytes: int
     head_bytes: int = 0
     num_in_flight: int = 1
+    head_buffer_bytes: int = 0
 
     @classmethod
-    def of(cls, layers: Sequence[Options], budget_bytes: int, head_bytes: int = 0, num_in_flight: int = 1) -> Problem:
+    def of(
+        cls,
+        layers: Sequence[Options],
+        budget_bytes: int,
+        head_bytes: int = 0,
+        num_in_flight: int = 1,
+        head_buffer_bytes: int = 0,
+    ) -> Problem:
         """From the options of each layer; layers with equal costs are of one kind."""
         index = {options: kind for kind, options in enumerate(dict.fromkeys(layers))}
-        return cls(tuple(index), tuple(index[o] for o in layers), budget_bytes, head_bytes, num_in_flight)
+        kinds = tuple(index[options] for options in layers)
+        return cls(tuple(index), kinds, budget_bytes, head_bytes, num_in_flight, head_buffer_bytes)
 
     def options(self, layer: int) -> Options:
         """The costs of one layer's options."""
@@ -48,7 +58,7 @@ class Problem:
 
     def peak_bytes(self, choice: Choice) -> int:
         """Peak of activations under `choice`."""
-        return peak_bytes(self.costs(choice), self.head_bytes, self.num_in_flight)
+        return peak_bytes(self.costs(choice), self.head_bytes, self.num_in_flight, self.head_buffer_bytes)
 
     def milliseconds(self, choice: Choice) -> float:
         """Time of all layers under `choice`, added up first layer first."""

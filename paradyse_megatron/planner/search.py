@@ -18,11 +18,13 @@ whenever any choice fits.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import NamedTuple
 
-from paradyse_megatron.planner.bounds import Bounds, find_bounds
+from paradyse_megatron.planner.bounds import Bounds, find_bounds, least_milliseconds_of
 from paradyse_megatron.planner.efficient import efficient_indices
-from paradyse_megatron.planner.feasible import least_saved_choice
+from paradyse_megatron.planner.feasible import least_saved_within
+from paradyse_megatron.planner.levels import levels
 from paradyse_megatron.planner.problem import Choice, Problem
 
 WIDENING = 8
@@ -33,6 +35,18 @@ NEAR_ENOUGH = 1.005
 
 def greedy_choice(problem: Problem) -> Choice | None:
     """A fast choice that fits, or None exactly when no choice fits."""
+    best, best_ms = None, math.inf
+    for level in levels(problem):
+        if best is not None and least_milliseconds_of(level.problem) >= best_ms:
+            continue
+        choice = _greedy(level.problem)
+        if choice is not None and level.problem.milliseconds(choice) < best_ms:
+            best, best_ms = level.in_whole(choice), level.problem.milliseconds(choice)
+    return best
+
+
+def _greedy(problem: Problem) -> Choice | None:
+    """Of a problem without buffers."""
     kept = [efficient_indices(options, problem.budget_bytes, problem.num_in_flight) for options in problem.kinds]
     if not all(kept):
         return None
@@ -45,7 +59,7 @@ def _search(problem: Problem) -> Choice | None:
     fastest: Choice = (0,) * len(problem.layers)
     if problem.fits(fastest):
         return fastest
-    start = least_saved_choice(problem)
+    start = least_saved_within(problem, problem.budget_bytes)
     return None if start is None else _arranged(problem, _Beam(problem, start).widen())
 
 

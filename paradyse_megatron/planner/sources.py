@@ -30,10 +30,10 @@ class StageCosts(NamedTuple):
 
 
 class StageCurves(NamedTuple):
-    """The same at every length: milliseconds, saved and workspace bytes of options; milliseconds and bytes of heads."""
+    """The same at every length: the fields of `Cost` and `HeadCost`, in their order."""
 
-    kinds: list[list[tuple[Parts, Parts, Parts]]]
-    heads: list[tuple[Parts, Parts]]
+    kinds: list[list[tuple[Parts, Parts, Parts, Parts]]]
+    heads: list[tuple[Parts, Parts, Parts]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Sources:
             for model, options in zip(self.models, self.options, strict=True)
         ]
         heads = [self.head_model.head_curves(head) for head in self.heads]  # type: ignore[attr-defined]
-        return StageCurves(kinds, heads or [(_NOTHING, _NOTHING)])
+        return StageCurves(kinds, heads or [(_NOTHING, _NOTHING, _NOTHING)])
 
     def _head(self, head: str, tokens: int) -> HeadCost:
         arguments = () if head == HEADS[0] else (head,)

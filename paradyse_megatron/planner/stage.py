@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from paradyse_megatron.planner.cost import HeadCost
 from paradyse_megatron.planner.feasible import least_saved_choice
 from paradyse_megatron.planner.head import Variant, best_draft
-from paradyse_megatron.planner.problem import Choice, Problem
+from paradyse_megatron.planner.problem import Choice, Options, Problem
 from paradyse_megatron.planner.sources import Sources
 
 
@@ -70,11 +71,15 @@ class TwinStage:
         costs = self._sources.at(tokens)
         return {
             name: Variant(
-                Problem(costs.kinds, self._sources.layers, self._budget_bytes, head.saved_bytes, self._num_in_flight),
+                self._problem(costs.kinds, head),
                 head.milliseconds,
             )
             for name, head in costs.heads.items()
         }
+
+    def _problem(self, kinds: tuple[Options, ...], head: HeadCost) -> Problem:
+        bound, layers = self._budget_bytes, self._sources.layers
+        return Problem(kinds, layers, bound, head.saved_bytes, self._num_in_flight, head.buffer_bytes)
 
 
 def _weighed(variant: Variant, head: str, choice: Choice) -> Weighed:

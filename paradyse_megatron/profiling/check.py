@@ -24,20 +24,23 @@ class Agreement:
         flops: of products and of attention, forward and backward.
         saved: bytes.
         peak: bytes saved and workspace together.
+        buffer: bytes of those, in Megatron's buffer.
     """
 
     sent: tuple[float, float]
     flops: tuple[float, float]
     saved: tuple[float, float]
     peak: tuple[float, float]
+    buffer: tuple[float, float]
 
     def faults(self) -> list[str]:
         """What is further apart than it may be, as clauses.
 
-        Messages are exact. FLOPs count a bias as one more row of its matrix; saved bytes leave out what a few
-        operations note down for each row; the peak is an upper bound.
+        Messages and buffer are exact. FLOPs count a bias as one more row of its matrix; saved bytes leave out what a
+        few operations note down for each row; the peak is an upper bound.
         """
         allowed = {"sent": (1.0, 1.0), "flops": (0.999, 1.01), "saved": (0.98, 1.06), "peak": (0.99, 2.0)}
+        allowed["buffer"] = allowed["sent"]
         return [
             f"{name} by closed form is {least:.4f} to {most:.4f} times the traced"
             for name, (lowest, highest) in allowed.items()
@@ -55,6 +58,7 @@ def agreement(parts: Mapping[str, PartWork], option: Option, setting: Setting) -
         _range(pair for way in ("forward", "backward") for pair in _flops(getattr(closed, way), getattr(traced, way))),
         _range((closed.saved_bytes(s), traced.saved_bytes(s)) for s in LENGTHS),
         _range((_peak(closed, s), _peak(traced, s)) for s in LENGTHS),
+        _range((closed.buffer_bytes(s), traced.buffer_bytes(s)) for s in LENGTHS),
     )
 
 

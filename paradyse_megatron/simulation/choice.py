@@ -10,6 +10,7 @@ import numpy as np
 
 from paradyse_megatron.costmodel.average import AverageLayer
 from paradyse_megatron.layouts.padding import pad_to_multiple
+from paradyse_megatron.planner.memory import peak_bytes
 from paradyse_megatron.planner.planner import Planner
 
 MAX_KNOTS = 64
@@ -84,9 +85,10 @@ class Uniform:
         if self.budget_bytes is None:
             return True
         layer = self.costs.predict(self.option, padded_length)
-        top = max(layer.workspace_bytes, self.costs.predict_head(padded_length, head).saved_bytes)
-        saved = self.costs.shape.num_layers * layer.saved_bytes
-        return self.static_bytes + saved + top <= self.budget_bytes
+        at_top = self.costs.predict_head(padded_length, head)
+        layers = [layer] * self.costs.shape.num_layers
+        peak = peak_bytes(layers, at_top.saved_bytes, head_buffer_bytes=at_top.buffer_bytes)
+        return self.static_bytes + peak <= self.budget_bytes
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,11 @@ class ContextParallel:
         in_flight = 4 if self.communication == "p2p" else 2 * self.context_ranks
         travelling = 0 if self.context_ranks == 1 else in_flight * self._key_value_bytes(local)
         layer = dataclasses.replace(cost, workspace_bytes=cost.workspace_bytes + travelling)
-        head = self.costs.predict_head(local).saved_bytes
+        head = self.costs.predict_head(local)
         static = static_bytes(self.shape, self.tensor_ranks, self.network.num_gpus)
-        return static + peak_bytes([layer] * self.shape.num_layers, head)
+        return static + peak_bytes(
+            [layer] * self.shape.num_layers, head.saved_bytes, head_buffer_bytes=head.buffer_bytes
+        )
 
     def _local(self, seq_length: int) -> int:
         """Tokens of a context-parallel rank, padded so that its two halves are dealt evenly to T ranks."""

@@ -42,11 +42,9 @@ def test_plans_differ_by_length_and_mix_when_memory_is_short(model, cluster, gro
     for length in lengths:
         plan = short.plan(length)
         padded = pad_to_multiple(length, group_size)
-        held = simulated_peak(
-            [costs.predict(option, padded) for option in plan.options],
-            costs.predict_head(padded, plan.head).saved_bytes,
-            1,
-        )
+        head = costs.predict_head(padded, plan.head)
+        layers = [costs.predict(option, padded) for option in plan.options]
+        held = simulated_peak(layers, head.saved_bytes, 1, head.buffer_bytes)
         assert held == plan.predicted_bytes and plan.fits == (held <= budget)
         num_mixed += plan.fits and len(set(plan.options)) > 1
         num_hopeless += not plan.fits

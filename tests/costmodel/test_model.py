@@ -53,8 +53,9 @@ def test_both_heads_are_kept_and_a_file_without_chunks_is_one_of_the_whole_head(
 def test_the_file_is_json_with_a_schema_and_units(model, tmp_path):
     model.save(tmp_path / "model.json")
     found = json.loads((tmp_path / "model.json").read_text())
-    assert found["schema"] == 2
-    assert found["layers"]["dense"]["ring"].keys() == {"milliseconds", "saved_bytes", "workspace_bytes", "measured"}
+    assert found["schema"] == 3
+    costs = {"milliseconds", "saved_bytes", "workspace_bytes", "buffer_bytes", "measured"}
+    assert found["layers"]["dense"]["ring"].keys() == costs
     assert found["layers"]["dense"]["ring"]["saved_bytes"]["terms"][0].keys() == {
         "constant",
         "per_token",
@@ -137,7 +138,7 @@ SAVED = (*RING, "saved_bytes", "terms", 0)
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (changed("schema", to=1), "schema 1; this version reads schema 2"),
+        (changed("schema", to=1), "schema 1; this version reads schema 3"),
         (changed("schema", drop=True), "no key 'schema'"),
         (changed("layers", drop=True), "no key 'layers'"),
         (changed("heads", "whole", drop=True), "no key 'whole'"),
@@ -167,6 +168,10 @@ SAVED = (*RING, "saved_bytes", "terms", 0)
         (changed(*SAVED, "per_token", to=None), "under 'per_token' None"),
         (changed(*SAVED, "per_token", to=10**400), "not finite"),
         (changed(*SAVED, "per_token_squared", to=1e300), f"is not finite at {LONGEST} tokens"),
+        (
+            changed(*RING, "buffer_bytes", "terms", 0, "per_token", to=1e9),
+            "option 'ring', 'buffer_bytes' is more than 'workspace_bytes', which it is a part of",
+        ),
         (changed(*SAVED, to=7), "'saved_bytes', 'terms', must hold keys and values"),
         (
             changed(*RING, "milliseconds", "terms", 0, to=None),

@@ -69,6 +69,17 @@ def said(make, cost_model, seq_length):
     return " ".join(explain(make, cost_model, seq_length, 72 * GIB, LIMIT).sentences)
 
 
+def test_a_buffer_that_one_option_makes_for_all_is_shown_and_said(cost_model):
+    """Fused: of the hidden state only. At this length tp_sp layers and others are mixed."""
+    make = functools.partial(Planner, cost_model, 32, 20 * GIB, options=["tp_sp", "metp+full"], hysteresis=0.0)
+    found = explain(make, cost_model, 65_536, 20 * GIB, LIMIT)
+    buffers = {terms.option: terms.buffer_bytes for terms in found.terms}
+    assert buffers == {"tp_sp": 65_536 * 4096 * 2, "metp+full": 0}
+    assert len(set(found.plan.options)) == 2
+    assert "512 MiB of that are the buffer of Megatron's that tp_sp gathers into" in " ".join(found.sentences)
+    assert {terms["layer_buffer_bytes"] for terms in found.as_dict()["terms"]} == set(buffers.values())
+
+
 def test_sentences_follow_the_decision(cost_model, make):
     assert "So all 32 layers run tp_sp." in said(make, cost_model, 4096)
     assert "padded to 112" in said(make, cost_model, 100)

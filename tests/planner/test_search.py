@@ -14,6 +14,7 @@ from paradyse_megatron.bench.schedule import schedule_peak, simulated_peak
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.efficient import efficient_indices
 from paradyse_megatron.planner.exact import exact_choice
+from paradyse_megatron.planner.levels import levels
 from paradyse_megatron.planner.problem import Problem
 from paradyse_megatron.planner.search import greedy_choice
 from tests.planner.backends import CPP, NAMES, PYTHON, SEARCHES, needs_cpp
@@ -46,20 +47,44 @@ def test_exact_feasible_and_least_memory_against_trying_everything(searches):
 
 @pytest.mark.parametrize("searches", SEARCHES)
 def test_greedy_fits_whenever_exact_does_and_is_nearly_as_fast(searches):
-    gaps, num_hopeless = [], 0
+    gaps, num_hopeless, num_mixed = [], 0, 0
     for problem in random_problems(seed=2, num=900):
         exact, greedy = searches.exact_choice(problem), searches.greedy_choice(problem)
         assert (exact is None) == (greedy is None)
         if exact is None:
             num_hopeless += 1
             continue
-        peak = simulated_peak(problem.costs(greedy), problem.head_bytes, problem.num_in_flight)
+        held = problem.head_bytes, problem.num_in_flight, problem.head_buffer_bytes
+        peak = simulated_peak(problem.costs(greedy), *held)
         assert peak == searches.peak_bytes(problem, greedy) <= problem.budget_bytes
-        assert peak == schedule_peak(problem.costs(greedy), problem.head_bytes, problem.num_in_flight)
+        assert peak == schedule_peak(problem.costs(greedy), *held)
+        num_mixed += len({cost.buffer_bytes for cost in problem.costs(greedy)}) > 1
         gaps.append(problem.milliseconds(greedy) / problem.milliseconds(exact) - 1)
-    assert len(gaps) > 300 and num_hopeless > 200
+    assert len(gaps) > 300 and num_hopeless > 200 and num_mixed > 50
     assert min(gaps) > -1e-12
     assert statistics.mean(gaps) < MEAN_GAP and max(gaps) < WORST_GAP
+
+
+@pytest.mark.parametrize("searches", SEARCHES)
+@pytest.mark.parametrize(
+    ("budget", "head", "head_buffer", "expected"),
+    [
+        (80, 0, 0, (0, 0)),  # 2 * 10 saved, 20 of its own, and the buffer of 40
+        (79, 0, 0, (0, 1)),
+        (77, 0, 0, (1, 1)),  # (0, 1): 10 + 12 saved, 16 of the second layer's own, and the first one's buffer
+        (39, 0, 0, None),
+        (77, 30, 30, (1, 1)),  # the head has made one of 30
+        (69, 30, 30, None),
+        (80, 60, 40, (0, 0)),  # the head has made it already: no reason to do without
+        (79, 60, 40, None),
+    ],
+)
+def test_a_buffer_is_there_beside_all_layers_once_one_needs_it(searches, budget, head, head_buffer, expected):
+    gathering, other = Cost(1, 10, 60, 40), Cost(3, 12, 16, 0)
+    problem = Problem.of([(gathering, other)] * 2, budget, head, 1, head_buffer)
+    fitting = [choice for choice in all_choices(problem) if problem.fits(choice)]
+    assert fitting == [] if expected is None else expected in fitting
+    assert searches.greedy_choice(problem) == searches.exact_choice(problem) == expected
 
 
 @needs_cpp
@@ -76,7 +101,13 @@ def test_both_languages_choose_the_same_to_the_last_bit():
     assert compared > 3000
 
 
-_cost = st.builds(Cost, st.floats(1e-3, 1e6), st.integers(0, 2**40), st.integers(0, 2**40))
+_cost = st.builds(
+    lambda ms, saved, workspace, buffer: Cost(ms, saved, workspace + buffer, buffer),
+    st.floats(1e-3, 1e6),
+    st.integers(0, 2**40),
+    st.integers(0, 2**40),
+    st.sampled_from([0, 0, 2**30, 2**36]),
+)
 _options = st.lists(_cost, min_size=1, max_size=12).map(tuple)
 
 
@@ -90,7 +121,7 @@ _options = st.lists(_cost, min_size=1, max_size=12).map(tuple)
     share=st.floats(0.05, 1.1),
 )
 def test_both_languages_choose_the_same_for_deep_stacks_of_large_numbers(kinds, picks, head, in_flight, share):
-    problem = Problem.of([kinds[pick % len(kinds)] for pick in picks], 0, head, in_flight)
+    problem = Problem.of([kinds[pick % len(kinds)] for pick in picks], 0, head, in_flight, min(head, 2**30))
     generous = problem.peak_bytes((0,) * len(picks))
     problem = dataclasses.replace(problem, budget_bytes=int(share * generous))
     choice = greedy_choice(problem)
@@ -133,6 +164,7 @@ def test_no_option_that_matters_is_pruned():
     chooser = random.Random(3)
     for _ in range(200):
         problem = random_problem(chooser, alike=False, max_layers=3)
+        problem = chooser.choice(levels(problem)).problem
         kept = [efficient_indices(o, problem.budget_bytes, problem.num_in_flight) for o in problem.kinds]
         before = exact_choice(problem)
         if before is None:
@@ -155,12 +187,13 @@ def test_a_choice_once_returned_keeps_its_promise(searches):
 
 def _scaled(problem, unit):
     kinds = tuple(
-        tuple(Cost(c.milliseconds, c.saved_bytes * unit, c.workspace_bytes * unit) for c in options)
+        tuple(
+            Cost(c.milliseconds, c.saved_bytes * unit, c.workspace_bytes * unit, c.buffer_bytes * unit) for c in options
+        )
         for options in problem.kinds
     )
-    return dataclasses.replace(
-        problem, kinds=kinds, budget_bytes=problem.budget_bytes * unit, head_bytes=problem.head_bytes * unit
-    )
+    in_units = {name: getattr(problem, name) * unit for name in ("budget_bytes", "head_bytes", "head_buffer_bytes")}
+    return dataclasses.replace(problem, kinds=kinds, **in_units)
 
 
 def test_bytes_beyond_64_bits():

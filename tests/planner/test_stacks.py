@@ -99,7 +99,8 @@ def test_deep_stacks_of_realistic_costs_are_decided_equally_and_hold_what_was_pr
         assert found == stack.stage("python").best(stack.tokens) and found.fits
         kinds, heads = stack.sources.at(stack.tokens)
         costs = [kinds[kind][index] for kind, index in zip(stack.sources.layers, found.choice, strict=True)]
-        assert schedule_peak(costs, heads[found.head].saved_bytes, stack.num_in_flight) == found.peak_bytes
+        head = heads[found.head]
+        assert schedule_peak(costs, head.saved_bytes, stack.num_in_flight, head.buffer_bytes) == found.peak_bytes
 
 
 @needs_cpp

@@ -36,7 +36,7 @@ std::vector<Options> to_kinds(const py::sequence& kinds) {
         found.emplace_back();
         for (const py::handle& item : options) {
             const auto cost = py::reinterpret_borrow<py::sequence>(item);
-            found.back().push_back({cost[0].cast<double>(), to_bytes(cost[1]), to_bytes(cost[2])});
+            found.back().push_back({cost[0].cast<double>(), to_bytes(cost[1]), to_bytes(cost[2]), to_bytes(cost[3])});
         }
         if (found.back().empty()) throw std::invalid_argument("A layer has no option to choose from.");
     }
@@ -57,10 +57,11 @@ int64_t to_in_flight(int64_t in_flight) {
 }
 
 Problem to_problem(const py::sequence& kinds, const std::vector<int>& layers, const py::int_& budget,
-                   const py::int_& head, int64_t in_flight) {
+                   const py::int_& head, int64_t in_flight, const py::int_& head_buffer) {
     std::vector<Options> options = to_kinds(kinds);
     const std::vector<int> checked = to_layers(layers, options.size());
-    Problem problem{std::move(options), checked, to_budget(budget), to_bytes(head), to_in_flight(in_flight)};
+    Problem problem{std::move(options), checked, to_budget(budget), to_bytes(head), to_in_flight(in_flight),
+                    to_bytes(head_buffer)};
     problem.check();
     return problem;
 }
@@ -83,9 +84,10 @@ py::tuple as_tuple(const Draft& draft) {
     return py::make_tuple(draft.head, choice, draft.milliseconds, draft.peak, draft.fits);
 }
 
-Costs to_costs(const py::sequence& kinds, const std::vector<std::pair<double, py::int_>>& heads) {
+Costs to_costs(const py::sequence& kinds, const std::vector<std::tuple<double, py::int_, py::int_>>& heads) {
     Costs costs{to_kinds(kinds), {}};
-    for (const auto& [milliseconds, saved] : heads) costs.heads.push_back({milliseconds, to_bytes(saved)});
+    for (const auto& [milliseconds, saved, buffer] : heads)
+        costs.heads.push_back({milliseconds, to_bytes(saved), to_bytes(buffer)});
     if (costs.heads.empty()) throw std::invalid_argument("There must be at least one way to compute the head.");
     return costs;
 }
@@ -105,7 +107,7 @@ PYBIND11_MODULE(_native, module) {
         })
         .def("greedy", [](const Problem& p) { return as_tuple(greedy(p)); })
         .def("exact", [](const Problem& p) { return as_tuple(exact(p)); })
-        .def("least_saved", [](const Problem& p) { return as_tuple(least_saved(p, p.budget)); })
+        .def("least_saved", [](const Problem& p) { return as_tuple(least_saved(p)); })
         .def("least_memory", [](const Problem& p) { return as_tuple(std::optional<Choice>(least_memory(p))); });
 
     py::class_<Costs>(module, "Costs").def(py::init(&to_costs));
@@ -113,7 +115,7 @@ PYBIND11_MODULE(_native, module) {
     py::class_<Curve>(module, "Curve").def(py::init<Parts>()).def("__call__", &Curve::operator());
 
     py::class_<CurveTable>(module, "CurveTable")
-        .def(py::init<std::vector<std::vector<std::array<Parts, 3>>>, std::vector<std::array<Parts, 2>>>())
+        .def(py::init<std::vector<std::vector<std::array<Parts, 4>>>, std::vector<std::array<Parts, 3>>>())
         .def("at", &CurveTable::at);
 
     py::class_<Stage>(module, "Stage")

@@ -141,8 +141,8 @@ inline void sort_fastest_first(std::vector<Options>& kinds) {
                          [](const Cost& a, const Cost& b) { return a.milliseconds < b.milliseconds; });
 }
 
-// What no choice that fits is faster than; of any problem whose options are sorted, fastest first.
-inline double least_milliseconds(const Problem& problem) {
+// What no choice that fits is faster than; of a problem without buffers whose options are sorted, fastest first.
+inline double least_milliseconds_of(const Problem& problem) {
     const Prices prices = choose_prices(problem);
     const double room = static_cast<double>(problem.budget - problem.head);
     double most_ms = -std::numeric_limits<double>::infinity();
@@ -159,6 +159,13 @@ inline double least_milliseconds(const Problem& problem) {
         most_ms = std::max(most_ms, priced - price * room);
     }
     return most_ms;
+}
+
+// The same of any problem whose options are sorted, fastest first.
+inline double least_milliseconds(const Problem& problem) {
+    double least_ms = std::numeric_limits<double>::infinity();
+    for (const Level& level : levels(problem)) least_ms = std::min(least_ms, least_milliseconds_of(level.problem));
+    return least_ms;
 }
 
 }  // namespace paradyse

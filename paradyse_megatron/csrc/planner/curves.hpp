@@ -69,13 +69,14 @@ class Curve {
 // Prepared once for all lengths.
 class CurveTable {
    public:
-    CurveTable(const std::vector<std::vector<std::array<Parts, 3>>>& kinds, const std::vector<std::array<Parts, 2>>& heads) {
+    CurveTable(const std::vector<std::vector<std::array<Parts, 4>>>& kinds, const std::vector<std::array<Parts, 3>>& heads) {
         for (const auto& options : kinds) {
             kinds_.emplace_back();
-            for (const auto& [milliseconds, saved, workspace] : options)
-                kinds_.back().push_back({Curve(milliseconds), Curve(saved), Curve(workspace)});
+            for (const auto& [milliseconds, saved, workspace, buffer] : options)
+                kinds_.back().push_back({Curve(milliseconds), Curve(saved), Curve(workspace), Curve(buffer)});
         }
-        for (const auto& [milliseconds, saved] : heads) heads_.push_back({Curve(milliseconds), Curve(saved)});
+        for (const auto& [milliseconds, saved, buffer] : heads)
+            heads_.push_back({Curve(milliseconds), Curve(saved), Curve(buffer)});
     }
 
     Costs at(int64_t tokens) const {
@@ -83,17 +84,18 @@ class CurveTable {
         costs.kinds.resize(kinds_.size());
         for (size_t kind = 0; kind < kinds_.size(); ++kind) {
             costs.kinds[kind].reserve(kinds_[kind].size());
-            for (const auto& [milliseconds, saved, workspace] : kinds_[kind])
-                costs.kinds[kind].push_back({milliseconds(tokens), whole_bytes(saved(tokens)), whole_bytes(workspace(tokens))});
+            for (const auto& [milliseconds, saved, workspace, buffer] : kinds_[kind])
+                costs.kinds[kind].push_back({milliseconds(tokens), whole_bytes(saved(tokens)),
+                                             whole_bytes(workspace(tokens)), whole_bytes(buffer(tokens))});
         }
-        for (const auto& [milliseconds, saved] : heads_)
-            costs.heads.push_back({milliseconds(tokens), whole_bytes(saved(tokens))});
+        for (const auto& [milliseconds, saved, buffer] : heads_)
+            costs.heads.push_back({milliseconds(tokens), whole_bytes(saved(tokens)), whole_bytes(buffer(tokens))});
         return costs;
     }
 
    private:
-    std::vector<std::vector<std::array<Curve, 3>>> kinds_;  // [kind][option]: milliseconds, saved and workspace bytes
-    std::vector<std::array<Curve, 2>> heads_;               // milliseconds, saved bytes
+    std::vector<std::vector<std::array<Curve, 4>>> kinds_;  // [kind][option]: milliseconds, saved, workspace, buffer
+    std::vector<std::array<Curve, 3>> heads_;               // milliseconds, saved bytes, buffer
 };
 
 }  // namespace paradyse

@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "problem.hpp"
+#include "levels.hpp"
 
 namespace paradyse {
 
@@ -31,7 +31,8 @@ inline std::vector<Partial> efficient(std::vector<Partial> partials) {
     return kept;
 }
 
-inline std::optional<Choice> exact(const Problem& problem) {
+// Of a problem without buffers.
+inline std::optional<Choice> exact_of(const Problem& problem) {
     std::vector<Partial> partials{Partial{}};
     for (int layer = 0; layer < problem.num_layers(); ++layer) {
         std::vector<Partial> longer;
@@ -50,6 +51,19 @@ inline std::optional<Choice> exact(const Problem& problem) {
     for (const Partial& partial : partials)  // sorted: the first that fits is the fastest
         if (problem.fits(partial.choice)) return partial.choice;
     return std::nullopt;
+}
+
+inline std::optional<Choice> exact(const Problem& problem) {
+    std::optional<Choice> best;
+    double best_ms = 0.0;
+    for (const Level& level : levels(problem)) {
+        std::optional<Choice> choice = exact_of(level.problem);
+        if (!choice) continue;
+        const double milliseconds = level.problem.milliseconds(*choice);
+        if (best && milliseconds >= best_ms) continue;
+        best = level.in_whole(*std::move(choice)), best_ms = milliseconds;
+    }
+    return best;
 }
 
 }  // namespace paradyse

@@ -1,7 +1,7 @@
 // Whether any choice fits, and the one that needs the least memory. Twin of planner/feasible.py, which explains it.
 #pragma once
 
-#include "problem.hpp"
+#include "levels.hpp"
 
 namespace paradyse {
 
@@ -39,7 +39,8 @@ inline int64_t least_saved_total(const Problem& problem) {
     return total;
 }
 
-inline std::optional<Choice> least_saved(const Problem& problem, int64_t budget) {
+// Of a problem without buffers.
+inline std::optional<Choice> least_saved_within(const Problem& problem, int64_t budget) {
     int64_t total = least_saved_total(problem), lower_bound = 0;
     Choice choice;
     while (true) {
@@ -50,13 +51,36 @@ inline std::optional<Choice> least_saved(const Problem& problem, int64_t budget)
     }
 }
 
-inline Choice least_memory(const Problem& problem) {
+inline std::optional<Choice> least_saved(const Problem& problem) {
+    std::optional<Choice> best;
+    int64_t best_saved = 0;
+    for (const Level& level : levels(problem)) {
+        std::optional<Choice> choice = least_saved_within(level.problem, level.problem.budget);
+        if (!choice) continue;
+        const int64_t saved = level.problem.saved(*choice);
+        if (best && saved >= best_saved) continue;
+        best = level.in_whole(*std::move(choice)), best_saved = saved;
+    }
+    return best;
+}
+
+// Of a problem without buffers.
+inline Choice least_memory_of(const Problem& problem) {
     int64_t too_small = -1, enough = problem.peak(Choice(problem.num_layers(), 0));
     while (enough - too_small > 1) {
         const int64_t middle = too_small + (enough - too_small) / 2;
-        (least_saved(problem, middle) ? enough : too_small) = middle;
+        (least_saved_within(problem, middle) ? enough : too_small) = middle;
     }
-    return *least_saved(problem, enough);
+    return *least_saved_within(problem, enough);
+}
+
+inline Choice least_memory(const Problem& problem) {
+    Choice best;
+    for (const Level& level : levels(problem)) {
+        Choice choice = level.in_whole(least_memory_of(level.problem));
+        if (best.empty() || problem.peak(choice) < problem.peak(best)) best = std::move(choice);
+    }
+    return best;
 }
 
 }  // namespace paradyse

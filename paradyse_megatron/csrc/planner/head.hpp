@@ -10,6 +10,7 @@ namespace paradyse {
 struct HeadCost {
     double milliseconds;
     int64_t saved;
+    int64_t buffer = 0;  // of the saved bytes, in Megatron's buffer
 };
 
 // Of every option at one length: by kind of layer, and by way to compute the head (whole, then chunked).
@@ -34,7 +35,7 @@ struct Stage {
     int64_t in_flight;
 
     Problem problem(const Costs& costs, int head) const {
-        return {costs.kinds, layers, budget, costs.heads.at(head).saved, in_flight};
+        return {costs.kinds, layers, budget, costs.heads.at(head).saved, in_flight, costs.heads.at(head).buffer};
     }
 
     Draft weigh(const Costs& costs, int head, Choice choice) const {
@@ -55,7 +56,7 @@ struct Stage {
 
     bool some_fits(const Costs& costs) const {
         for (int head = 0; head < static_cast<int>(costs.heads.size()); ++head)
-            if (least_saved(checked(costs, head), budget)) return true;
+            if (least_saved(checked(costs, head))) return true;
         return false;
     }
 
@@ -91,7 +92,7 @@ struct Stage {
         sort_fastest_first(sorted.kinds);
         std::array<double, 2> least_ms;
         for (const int head : {0, 1}) {
-            sorted.head = costs.heads[head].saved;
+            sorted.head = costs.heads[head].saved, sorted.head_buffer = costs.heads[head].buffer;
             least_ms[head] = least_milliseconds(sorted);
         }
         const bool chunked_first =

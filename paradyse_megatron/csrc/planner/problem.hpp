@@ -22,6 +22,7 @@ struct Cost {
     double milliseconds;
     int64_t saved;
     int64_t workspace;
+    int64_t buffer = 0;  // of the workspace, in Megatron's buffer
 };
 
 using Options = std::vector<Cost>;
@@ -47,6 +48,7 @@ struct Problem {
     int64_t budget = 0;
     int64_t head = 0;
     int64_t in_flight = 1;
+    int64_t head_buffer = 0;
 
     int num_layers() const { return static_cast<int>(layers.size()); }
     const Options& options(int layer) const { return kinds[layers[layer]]; }
@@ -59,13 +61,21 @@ struct Problem {
         return sum;
     }
 
+    int64_t saved(const Choice& choice) const {
+        int64_t sum = 0;
+        for (int layer = 0; layer < num_layers(); ++layer) sum += cost(choice, layer).saved;
+        return sum;
+    }
+
     int64_t peak(const Choice& choice) const {
-        int64_t saved = 0, peak = 0;
+        int64_t saved = 0, peak = 0, buffer = head_buffer;
         for (int layer = 0; layer < num_layers(); ++layer) {
-            saved += cost(choice, layer).saved;
-            peak = std::max(peak, saved + cost(choice, layer).workspace);
+            const Cost& chosen = cost(choice, layer);
+            saved += chosen.saved;
+            peak = std::max(peak, saved + chosen.workspace - chosen.buffer);
+            buffer = std::max(buffer, chosen.buffer);
         }
-        return std::max(peak, saved + head) + (in_flight - 1) * saved;
+        return std::max(peak, saved + head - head_buffer) + buffer + (in_flight - 1) * saved;
     }
 
     bool fits(const Choice& choice) const { return peak(choice) <= budget; }

@@ -159,7 +159,8 @@ inline void arrange(const Problem& problem, Choice& choice) {
     }
 }
 
-inline std::optional<Choice> greedy(const Problem& problem) {
+// Of a problem without buffers.
+inline std::optional<Choice> greedy_of(const Problem& problem) {
     Problem reduced{{}, problem.layers, problem.budget, problem.head, problem.in_flight};
     std::vector<std::vector<int>> kept;
     for (const Options& options : problem.kinds) {
@@ -170,7 +171,7 @@ inline std::optional<Choice> greedy(const Problem& problem) {
     }
     Choice choice(problem.num_layers(), 0);
     if (!reduced.fits(choice)) {
-        std::optional<Choice> start = least_saved(reduced, reduced.budget);
+        std::optional<Choice> start = least_saved_within(reduced, reduced.budget);
         if (!start) return std::nullopt;
         choice = Beam(reduced).widen(*std::move(start));
         arrange(reduced, choice);
@@ -178,6 +179,25 @@ inline std::optional<Choice> greedy(const Problem& problem) {
     for (int layer = 0; layer < problem.num_layers(); ++layer)
         choice[layer] = kept[problem.layers[layer]][choice[layer]];
     return choice;
+}
+
+inline double sorted_least_milliseconds(Problem problem) {
+    sort_fastest_first(problem.kinds);
+    return least_milliseconds_of(problem);
+}
+
+inline std::optional<Choice> greedy(const Problem& problem) {
+    std::optional<Choice> best;
+    double best_ms = 0.0;
+    for (const Level& level : levels(problem)) {
+        if (best && sorted_least_milliseconds(level.problem) >= best_ms) continue;
+        std::optional<Choice> choice = greedy_of(level.problem);
+        if (!choice) continue;
+        const double milliseconds = level.problem.milliseconds(*choice);
+        if (best && milliseconds >= best_ms) continue;
+        best = level.in_whole(*std::move(choice)), best_ms = milliseconds;
+    }
+    return best;
 }
 
 }  // namespace paradyse
