@@ -12,13 +12,14 @@ from typing import Any
 from paradyse_megatron.bench import planner
 from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.cli.answer import Answer
-from paradyse_megatron.cli.benches import accuracy, conversions, dynamic, gpu, overlap
+from paradyse_megatron.cli.benches import accuracy, batches, conversions, dynamic, gpu, overlap
 from paradyse_megatron.cli.verbs import add_verb
 from paradyse_megatron.planner.jsonfile import write_object
 
 EXAMPLE = planner.EXAMPLE
 BENCHMARKS: dict[str, Any] = {
     "accuracy": accuracy,
+    "batches": batches,
     "conversions": conversions,
     "dynamic": dynamic,
     "gpu": gpu,

@@ -171,7 +171,7 @@ def make_iterators(args: argparse.Namespace, parts: Parts, dp_rank: int, dp_size
 
 def training_order(args: argparse.Namespace, train: DocumentDataset, dp_size: int) -> Order:
     """What --paradyse-batch-order asks for; with one sample a step there is nothing to balance."""
-    asked = getattr(args, "paradyse_batch_order", "batch")
+    asked = getattr(args, "paradyse_batch_order", "window")
     step = args.micro_batch_size * dp_size
     if asked == "shuffled" or step == 1:
         return SampleOrder(len(train), args.seed)

@@ -94,10 +94,10 @@ def _add_running(group: Any) -> None:
     )
     group.add_argument(
         "--paradyse-batch-order",
-        choices=["batch", "window", "shuffled"],
-        default="batch",
-        help="bring similar lengths together: within each global batch, which keeps its samples; within a window of at "
-        "least 1,024 samples, where batches change, and padding and waiting are least; or not at all",
+        choices=["window", "batch", "shuffled"],
+        default="window",
+        help="bring similar lengths together: within a window of at least 1,024 samples, where padding and waiting are "
+        "least; within each global batch, which keeps the samples that chance gave it; or not at all",
     )
 
 

@@ -10,10 +10,12 @@ from tests.training.runs import Training, is_running, kill, train
 
 ITERATIONS, SAVE_INTERVAL, MICROBATCHES = 10, 4, 4
 FLAGS = (
-    "--hidden-dropout 0.1 --paradyse-memory-budget 5MiB --ckpt-format torch_dist "
+    "--hidden-dropout 0.1 --paradyse-memory-budget 7MiB --ckpt-format torch_dist "
+    "--micro-batch-size 2 --global-batch-size 8 "
     f"--train-iters {ITERATIONS} --save-interval {SAVE_INTERVAL}"
 )
-"""With dropout, so that a random state that is not restored shows; with little memory, so that plans differ."""
+"""With dropout, so that a random state that is not restored shows; with little memory, so that plans differ; with two
+samples a micro-batch, so that similar lengths are brought together in windows, and those go on where they were."""
 
 
 def test_killed_and_resumed_equals_uninterrupted(corpus, tmp_path):
