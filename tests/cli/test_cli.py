@@ -136,6 +136,24 @@ def test_plan_without_a_length_surveys_all_lengths(cost_file, capsys):
     assert main(["plan", "--cost-model", cost_file, "--lengths", f"{longest + 4}", "--memory-budget", "100MiB"]) == 1
 
 
+@pytest.mark.parametrize("budget", [[], ["--memory-budget", "80GiB"], ["--memory-budget", "9000000GiB"]])
+@pytest.mark.parametrize("materialised", [False, True])
+def test_the_longest_sequences_of_a_wide_model_have_finite_positive_answers(budget, materialised, tmp_path, capsys):
+    """h = 16,384 and s = 4,194,304: a product of the two, and any square, is far beyond 32 bits."""
+    shape = ModelShape(16_384, 96, 128, 53_248, 128_256, num_query_groups=8, dtype="bf16")
+    cluster = Cluster.from_yaml(REPOSITORY / "configs" / "clusters" / "dgx-h100.yaml")
+    path = str(tmp_path / "wide.json")
+    estimate(shape, replace(cluster, attention_materialised=materialised), 8).save(path)
+    lengths = "2097152,4194304"
+    status = main(["plan", "--cost-model", path, "--lengths", lengths, *budget, "--json"])
+    half, whole = json.loads(capsys.readouterr().out)["plans"]
+    for figure in ("predicted_ms", "predicted_bytes"):
+        assert 0 < half[figure] < whole[figure] < float("inf")
+    assert whole["predicted_bytes"] > 16_384 * 4_194_304 * 2 / 8  # one layer's input
+    assert status == (0 if half["fits"] and whole["fits"] else 1)
+    assert whole["fits"] == (budget != ["--memory-budget", "80GiB"])
+
+
 def test_explain_shows_terms_and_reasons(cost_file, capsys):
     arguments = ["explain", "--cost-model", cost_file, "--seq-length", "4096"]
     assert main([*arguments, "--num-layers", "6", "--json"]) == 0
