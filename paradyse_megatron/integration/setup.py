@@ -24,12 +24,11 @@ from paradyse_megatron.integration.sizes import parse_size
 from paradyse_megatron.layers.experts import without_experts
 from paradyse_megatron.layers.families import check_plan
 from paradyse_megatron.layers.support import check_supported, unsupported_reason
-from paradyse_megatron.planner.cost import CostSource
 from paradyse_megatron.planner.option import Option, all_options
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import Decider, FixedPlan, PlannedByLength
-from paradyse_megatron.runtime.feedback import CorrectedCosts, PlannedWithFeedback
+from paradyse_megatron.runtime.feedback import PlannedWithFeedback, corrected
 
 USABLE_SHARE = 0.9
 """Of a device's memory, with --paradyse-memory-budget auto; the rest is for the runtime and fragmentation."""
@@ -64,14 +63,14 @@ def make_decider(args: argparse.Namespace, config: Any) -> Decider:
 def _planner(
     args: argparse.Namespace,
     shape: ModelShape,
-    costs: Mapping[str, CostSource],
+    costs: Mapping[str, CostModel],
     factors: dict[str, float],
     memory_budget_bytes: int,
     **arguments: Any,
 ) -> PipelinePlanner:
     """With times multiplied by `factors`, by option."""
-    corrected = {kind: CorrectedCosts(each, factors) for kind, each in costs.items()} if factors else costs
-    return plan_pipeline(args, shape, corrected, memory_budget_bytes, **arguments)
+    by_kind = {kind: corrected(each, factors) for kind, each in costs.items()} if factors else costs
+    return plan_pipeline(args, shape, by_kind, memory_budget_bytes, **arguments)
 
 
 def _refuse_unknown_experts(args: argparse.Namespace, shape: ModelShape) -> None:

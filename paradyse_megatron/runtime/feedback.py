@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paradyse_megatron.planner.cost import Cost, CostSource, HeadCost
-from paradyse_megatron.planner.plan import HEADS, Plan
+from paradyse_megatron.costmodel.measured import scaled
+from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import PlannedByLength
 from paradyse_megatron.runtime.metrics import plan_runs
@@ -42,22 +43,18 @@ MakePlanner = Callable[[dict[str, float], int], PipelinePlanner]
 """From factors of time by option, and a budget in bytes."""
 
 
-class CorrectedCosts:
-    """Costs with times multiplied by a factor an option."""
-
-    def __init__(self, costs: CostSource, factors: dict[str, float]):
-        self._costs, self._factors = costs, factors
-        self.group_size, self.options = costs.group_size, costs.options
-        self.heads: tuple[str, ...] = getattr(costs, "heads", HEADS[:1])
-
-    def predict(self, option: str, seq_length: int) -> Cost:
-        """See `CostSource`."""
-        cost = self._costs.predict(option, seq_length)
-        return replace(cost, milliseconds=cost.milliseconds * self._factors.get(option, 1.0))
-
-    def predict_head(self, seq_length: int, *head: str) -> HeadCost:
-        """See `CostSource`."""
-        return self._costs.predict_head(seq_length, *head)
+def corrected(costs: CostModel, factors: Mapping[str, float]) -> CostModel:
+    """Costs with times multiplied by a factor an option: curves again, which the planner evaluates in C++."""
+    return replace(
+        costs,
+        costs={
+            kind: {
+                option: replace(each, milliseconds=scaled(each.milliseconds, factors.get(option, 1.0)))
+                for option, each in of_kind.items()
+            }
+            for kind, of_kind in costs.costs.items()
+        },
+    )
 
 
 @dataclass(frozen=True)

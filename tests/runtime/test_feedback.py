@@ -11,10 +11,12 @@ from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.planner import Planner
+from paradyse_megatron.planner.sources import find_sources
 from paradyse_megatron.planner.stages import PipelinePlanner
 from paradyse_megatron.runtime.decision import PlannedByLength
-from paradyse_megatron.runtime.feedback import MAX_RESERVE, CorrectedCosts, PlannedWithFeedback
+from paradyse_megatron.runtime.feedback import MAX_RESERVE, PlannedWithFeedback, corrected
 from paradyse_megatron.runtime.trace import TraceLine
+from tests.planner.backends import needs_cpp
 
 CLUSTER = Path(__file__).parents[2] / "configs" / "clusters" / "cpu-2core.yaml"
 LENGTH, LAYERS, STATIC_BYTES = 4096, 4, 10**6
@@ -27,7 +29,7 @@ def costs():
 
 def learner(costs, budget=2**40, stages=1):
     def make_planner(factors, budget_bytes):
-        stage = Planner(CorrectedCosts(costs, factors), LAYERS, budget_bytes, static_bytes=STATIC_BYTES)
+        stage = Planner(corrected(costs, factors), LAYERS, budget_bytes, static_bytes=STATIC_BYTES)
         return PipelinePlanner([stage] * stages)
 
     planned = PlannedByLength(make_planner({}, budget), costs, LENGTH)
@@ -55,6 +57,24 @@ def test_a_slow_option_is_given_up_and_the_factor_is_bounded(costs):
     factor = 2 ** (feedback.correction.steps[feedback._options.index(chosen)] / 64)
     assert factor == 2.0 and chosen not in feedback.decide(LENGTH).options
     assert f"{chosen} x2.00" in str(feedback) and feedback.correction.steps.count(0) >= len(costs.options) - 2
+
+
+@needs_cpp
+def test_corrected_costs_are_planned_by_in_cpp_with_the_same_plans_as_in_python(costs):
+    factors = {option: 2 ** ((7 * number % 129 - 64) / 64) for number, option in enumerate(costs.options)}
+    slower = corrected(costs, factors)
+    for option, factor in factors.items():
+        before, after = costs.predict(option, LENGTH), slower.predict(option, LENGTH)
+        assert after.milliseconds == pytest.approx(factor * before.milliseconds, rel=1e-12)
+        assert replace(after, milliseconds=before.milliseconds) == before
+    assert find_sources(slower, LAYERS, None, None, with_head=True, chunked_head=True).curves() is not None
+    budget = Planner(costs, LAYERS, 2**60).plan(LENGTH).predicted_bytes
+    cpp, python = (Planner(slower, LAYERS, budget, backend=backend) for backend in ("cpp", "python"))
+    plans = {length: cpp.plan(length) for length in range(100, LENGTH, 116)}
+    assert all(vars(python.plan(length)) == vars(plan) for length, plan in plans.items())
+    assert len(set(plans.values())) > 2 and set(plans.values()) != {
+        Planner(costs, LAYERS, budget).plan(n) for n in plans
+    }
 
 
 def test_an_option_that_everyone_follows_teaches_nothing(costs):
