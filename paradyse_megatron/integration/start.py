@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig
 
 from paradyse_megatron.integration.nodes import Nodes
@@ -26,8 +28,8 @@ def is_rank() -> bool:
 
 
 def run_ranks(arguments: Sequence[str], num_ranks: int, nodes: Nodes) -> int:
-    """Run Python with `arguments` on this node's ranks; the exit status is that of the first that failed."""
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    """Run Python with `arguments` on this node's ranks; 1 when one fails, 2 when that is bad input."""
+    from torch.distributed.elastic.multiprocessing import errors
     from torch.distributed.launcher.api import elastic_launch
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
@@ -41,12 +43,28 @@ def run_ranks(arguments: Sequence[str], num_ranks: int, nodes: Nodes) -> int:
     announce_launcher()
     try:
         elastic_launch(_configuration(num_ranks, nodes), command[0])(*command[1:])
-    except ChildFailedError as error:
-        status = error.get_first_failure()[1].exitcode
-        if status != BAD_INPUT:
-            sys.stderr.write(f"paradyse: training failed; the first rank to fail ended with code {status}.\n")
-        return BAD_INPUT if status == BAD_INPUT else 1
+    except errors.ChildFailedError as error:
+        rank, status = _culprit(error)
+        if status == BAD_INPUT:
+            return BAD_INPUT
+        sys.stderr.write(f"paradyse: training failed: rank {rank} {_end(status)}.\n")
+        return 1
     return 0
+
+
+def _culprit(error: ChildFailedError) -> tuple[int, int]:
+    """The first rank to fail, and its exit status. One that was killed comes before those that then missed it."""
+    failures = {rank: failure.exitcode for rank, failure in error.failures.items()}
+    killed = [rank for rank, status in failures.items() if status < 0 and status != -signal.SIGTERM]
+    rank = min(killed) if killed else error.get_first_failure()[0]
+    return rank, failures[rank]
+
+
+def _end(status: int) -> str:
+    if status >= 0:
+        return f"ended with code {status}, for the reason that it gives above"
+    by_whom = ", by somebody or because the machine's memory had run out" if status == -signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-status).name}{by_whom}"
 
 
 def _configuration(num_ranks: int, nodes: Nodes) -> LaunchConfig:

@@ -6,11 +6,15 @@ import os
 import sys
 import time
 from dataclasses import replace
+from typing import Any
 
+from paradyse_megatron.costmodel import first_principles
+from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.integration import launch, pretrain
 from paradyse_megatron.planner.option import Option
 from paradyse_megatron.planner.plan import Plan
 from paradyse_megatron.runtime.decision import FixedPlan
+from paradyse_megatron.runtime.feedback import corrected
 
 FAULTY_RANK = "1"
 
@@ -36,6 +40,18 @@ def cut_file() -> None:
     sys.argv += ["--paradyse-cost-model", path]
 
 
+def other_costs() -> None:
+    """A whole and valid file of this model, in which one option takes three times as long."""
+    estimate = first_principles.estimate
+
+    def estimate_otherwise(*args: Any, **arguments: Any) -> CostModel:
+        path = os.path.join(os.environ["PARADYSE_OUT"], "other.json")
+        corrected(estimate(*args, **arguments), {"tp_sp": 3.0}).save(path)
+        return CostModel.load(path)
+
+    first_principles.estimate = estimate_otherwise
+
+
 def other_budget() -> None:
     """Less memory than the others have."""
     sys.argv += ["--paradyse-memory-budget", "1GiB"]
@@ -54,12 +70,13 @@ def other_plan() -> None:
 
 
 def skewed_clock() -> None:
-    """A clock that goes a thousand times too fast."""
-    original = time.perf_counter
+    """A clock that goes a thousand times too fast, and a date that is months ahead."""
+    original, date = time.perf_counter, time.time
     time.perf_counter = lambda: 1000 * original()
+    time.time = lambda: 1e7 + date()
 
 
-FAULTS = {fault.__name__: fault for fault in (cut_file, other_budget, other_plan, skewed_clock)}
+FAULTS = {fault.__name__: fault for fault in (cut_file, other_costs, other_budget, other_plan, skewed_clock)}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -55,7 +55,7 @@ def test_a_rank_that_dies_ends_the_run(corpus, tmp_path):
         begin = time.monotonic()
         result = run.finish(limit_seconds=60)
         assert result.status == 1, result.output[-2000:]
-        assert "training failed" in result.output
+        assert "paradyse: training failed: rank 1 was killed by SIGKILL" in result.output
         _wait_until_gone(ranks, begin + 60 - time.monotonic())
 
 
