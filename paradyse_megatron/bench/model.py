@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -49,13 +49,17 @@ def gpt(shape: ModelShape, max_length: int, stock: bool = False) -> GPTModel:
     return model
 
 
-def train_step(model: GPTModel, tokens: Sequence[int], plan: Plan | None) -> float:
+def train_step(
+    model: GPTModel, tokens: Sequence[int], plan: Plan | None, head: Callable[[], str] | None = None
+) -> float:
     """Forward and backward on one document, without the optimizer's step; returns its mean loss.
 
     Args:
         plan: None for a stock model.
+        head: tells how to compute the loss head where no plan is current then.
     """
-    losses = model(**_micro_batch(tokens), **({} if plan is None else {"output_processor": planned_loss}))
+    of_head = {} if plan is None else {"output_processor": planned_loss, "output_processor_context": head}
+    losses = model(**_micro_batch(tokens), **of_head)
     loss = losses[0, : len(tokens) - 1].mean()
     loss.backward()
     return float(loss.detach())

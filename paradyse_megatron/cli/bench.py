@@ -12,7 +12,7 @@ from typing import Any
 from paradyse_megatron.bench import planner
 from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.cli.answer import Answer
-from paradyse_megatron.cli.benches import accuracy, batches, conversions, dynamic, gpu, overlap
+from paradyse_megatron.cli.benches import accuracy, batches, conversions, decisions, dynamic, gpu, overlap
 from paradyse_megatron.cli.verbs import add_verb
 from paradyse_megatron.planner.jsonfile import write_object
 
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Any] = {
     "accuracy": accuracy,
     "batches": batches,
     "conversions": conversions,
+    "decisions": decisions,
     "dynamic": dynamic,
     "gpu": gpu,
     "overlap": overlap,

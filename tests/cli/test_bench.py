@@ -29,6 +29,22 @@ def test_conversions_are_compared_side_by_side(tmp_path, capsys):
     assert content["bytes_7B_P8_forward"] == 2 * 2 * 8 * (3 + 1) * 4096
 
 
+def test_batch_orders_are_compared(capsys):
+    assert main(["bench", "batches"]) == 0
+    assert "window" in capsys.readouterr().out
+
+
+def test_deciding_is_compared_with_plans_set_beforehand(capsys):
+    assert main("bench decisions --documents 3 --rounds 1 --json".split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_steps"] == 3 and found["num_plans"] >= 2
+    assert 0 < found["decision_us_median"] < found["controller_us_median"] < 1e3 * found["step_ms_median"]
+    assert 0 < found["controller_share"] <= found["controller_share_worst_step"] < 1
+    assert found["decided_over_preset"] > 0 and found["preset_over_itself"] > 0
+    assert main("bench decisions --documents 0".split()) == 2
+    assert "--documents must be at least 1" in capsys.readouterr().err
+
+
 def test_what_cannot_be_shared_is_refused(capsys):
     assert main(["bench", "conversions", "--seq-length", "100"]) == 2
     assert "give a multiple of 8" in capsys.readouterr().err
