@@ -1,4 +1,7 @@
-"""Layout conversions as differentiable functions: pack, one all-to-all, unpack; backward is the inverse conversion."""
+"""Layout conversions as differentiable functions: pack, one all-to-all, unpack; backward is the inverse conversion.
+
+Or, by the executor `symm`, stores straight into the tensors of peers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paradyse_megatron.comm import executors
+from paradyse_megatron.comm import executors, symm
 from paradyse_megatron.comm.collectives import all_to_all_rows
 from paradyse_megatron.comm.subgroups import Peers
 from paradyse_megatron.layouts.conversion import Conversion
@@ -16,7 +19,7 @@ from paradyse_megatron.layouts.conversion import Conversion
 def convert(conversion: Conversion, peers: Peers, *tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors of this rank in the source layout to those in the target layout; differentiable.
 
-    One all-to-all among `peers`, forward and backward; none when there is one peer.
+    One all-to-all among `peers`, or one exchange by stores, forward and backward; none when there is one peer.
     """
     return _Convert.apply(conversion, peers, *tensors)
 
@@ -34,6 +37,10 @@ class _Convert(torch.autograd.Function):
 
 def _convert(conversion: Conversion, peers: Peers, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     executor, rank = executors.current(), peers.rank()
+    if executor is symm:
+        converted = symm.converted(conversion, peers, tensors)
+        if converted is not None:
+            return converted
     return executor.unpack(_exchanged(executor, conversion, peers, tensors), conversion.target, rank)
 
 

@@ -44,6 +44,7 @@ def has_gpu() -> bool:
 
 def register(device_type: str, launcher: Launcher, most_blocks: Callable[[torch.device], int]) -> None:
     """Let the operators run on tensors of such devices; `most_blocks` keep one busy."""
+    launchers[device_type] = launcher, most_blocks
 
     def run(tensors: Sequence[Tensor], wire: Tensor, table: Sequence[int], to_wire: bool) -> None:
         number = str(wire.dtype).removeprefix("torch.")
@@ -58,6 +59,9 @@ def register(device_type: str, launcher: Launcher, most_blocks: Callable[[torch.
     _device_types.add(device_type)
 
 
+launchers: dict[str, tuple[Launcher, Callable[[torch.device], int]]] = {}
+"""What `register` was given, by device type."""
+
 _device_types: set[str] = set()
 _library = torch.library.Library("paradyse", "DEF")
 _library.define("to_wire(Tensor[] tensors, Tensor(a!) wire, int[] table) -> ()")
@@ -71,8 +75,8 @@ def _launch(launch: Launch, device: torch.device) -> None:
     from cuda.core import Device
 
     kernel = _loaded(architecture(device.index))[launch.kernel]
-    move = ctypes.create_string_buffer(launch.move, len(launch.move))
-    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(move))
+    argument = ctypes.create_string_buffer(launch.argument, len(launch.argument))
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
     with torch.cuda.device(device):
         Device(device.index).set_current()  # autograd's threads may have no context yet
         stream = torch.cuda.current_stream().cuda_stream
@@ -126,6 +130,11 @@ def _move(table: bytes, tensors: Sequence[Tensor], wire: Tensor, to_wire: bool) 
         torch.ops.paradyse.from_wire(wire, tensors, _integers(table))
 
 
+def reaches(tensor: Tensor) -> bool:
+    """Whether the kernels can work on it, or on what it stands for."""
+    return tensor.device.type in _device_types
+
+
 register("cuda", _launch, _most_blocks)
-executor = OnePass(lambda tensor: tensor.device.type in _device_types, _move, lambda shape, like: like.new_empty(shape))
+executor = OnePass(reaches, _move, lambda shape, like: like.new_empty(shape))
 pack, unpack, copy_, empty = executor.pack, executor.unpack, executor.copy_, executor.empty

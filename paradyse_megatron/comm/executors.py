@@ -1,17 +1,19 @@
 """Which executor converts layouts in this process.
 
-What travels is the same byte for byte, so ranks may differ in their choice and need not agree on it.
+What travels is the same byte for byte, so ranks may differ in their choice and need not agree on it; but for `symm`,
+which exchanges by other means than a collective, so that all ranks use it or none.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
 
-from paradyse_megatron.comm import cuda, host, permutes
+from paradyse_megatron.comm import cuda, host, permutes, symm
 from paradyse_megatron.layouts.conversion import Layout
 
 logger = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ class Executor(Protocol):
         ...
 
 
-_EXECUTORS: dict[str, Executor] = {"torch": permutes, "host": host, "cuda": cuda}
+_EXECUTORS: dict[str, Executor] = {"torch": permutes, "host": host, "cuda": cuda, "symm": symm}
 _current: Executor | None = None
 
 
@@ -50,7 +52,7 @@ def current() -> Executor:
 
 
 def choose(name: str, on_cpu: bool = True) -> None:
-    """Let `name` convert layouts from now on: torch, host, cuda, or auto, which is host or cuda where that can be.
+    """Let `name` convert layouts from now on: torch, host, cuda, symm, or auto: host or cuda where that can be.
 
     To be called before the first collective: kernels are compiled here.
 
@@ -73,13 +75,16 @@ def choose(name: str, on_cpu: bool = True) -> None:
 
 def unavailable_reason(name: str, on_cpu: bool = True) -> str | None:
     """Why an executor cannot run here, without the full stop; None if it can."""
-    if name not in _EXECUTORS:
-        return "it is not available in this version"
     if name == "host":
         if not on_cpu:
             return "it converts tensors in host memory, and there is a GPU"
         found = host.extension()
         return found if isinstance(found, str) else None
-    if name == "cuda":
-        return "it converts tensors on a GPU, and training runs on the CPU" if on_cpu else cuda.unavailable_reason()
-    return None
+    if name == "torch":
+        return None
+    if on_cpu:
+        return "it converts tensors on a GPU, and training runs on the CPU"
+    reason = cuda.unavailable_reason()
+    if reason is None and name == "symm":
+        reason = symm.unavailable_reason(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    return reason

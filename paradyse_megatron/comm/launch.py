@@ -1,4 +1,4 @@
-"""What a launch of a GPU kernel gets: `csrc/kernels/conversion.cu`'s `Move` as an array of integers, and its grid."""
+"""What a launch of a GPU kernel gets: its argument (`csrc/kernels/*.cu`) as an array of integers, and its grid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SECTIONS = 4
 SUMMED = ("float32", "float64", "bfloat16", "float16")
 """Types whose copies can be added up; there is a kernel for each."""
 
-KERNELS = ("copy_sections", *(f"sum_sections_{number}" for number in SUMMED))
+KERNELS = ("copy_sections", *(f"sum_sections_{number}" for number in SUMMED), "store_sections", "meet_peers")
 
 _AXES = len(Axes._fields)
 _INTEGERS = 4 + 3 * _AXES
@@ -29,13 +29,13 @@ class Launch:
 
     Attributes:
         kernel: its name.
-        move: its only argument, passed by value.
+        argument: its only one, passed by value.
         blocks: of `THREADS` threads, for each section.
         sections: blocks along y.
     """
 
     kernel: str
-    move: bytes
+    argument: bytes
     blocks: int
     sections: int
 
@@ -66,19 +66,67 @@ def launches(
         raise ValueError(f"Copies of {number} cannot be added up.")
     for kernel, sums in (("copy_sections", False), (f"sum_sections_{number}", True)):
         chosen = [section for section, of_sum in zip(sections, summed, strict=True) if of_sum == sums]
-        most_elements = max((section[_WIDTH] * math.prod(section[_EXTENTS]) for section in chosen), default=0)
-        if most_elements == 0:
-            continue
-        threads = -(-most_elements * bytes_per_element // _BYTES_OF_THREAD)
-        blocks = min(most_blocks, -(-threads // THREADS))
-        yield Launch(kernel, _move(chosen, tensors, wire, bytes_per_element, to_wire), blocks, len(chosen))
+        blocks = _blocks(chosen, bytes_per_element, most_blocks)
+        if blocks:
+            move = _packed(*_filled(chosen), *_padded(tensors), wire, bytes_per_element, int(to_wire))
+            yield Launch(kernel, move, blocks, len(chosen))
 
 
-def _move(
-    sections: Sequence[Sequence[int]], tensors: Sequence[int], wire: int, bytes_per_element: int, to_wire: bool
-) -> bytes:
-    assert len(sections) <= MAX_SECTIONS and len(tensors) <= MAX_SECTIONS, "too many for one launch"
-    no_sections = [0] * (_INTEGERS * (MAX_SECTIONS - len(sections)))
-    no_tensors = [0] * (MAX_SECTIONS - len(tensors))
-    integers = [*chain(*sections), *no_sections, *tensors, *no_tensors, wire, bytes_per_element, int(to_wire)]
+def stores(
+    table: Sequence[int],
+    first_peers: Sequence[int],
+    tensors: Sequence[int],
+    peers: int,
+    num_peers: int,
+    window_bytes: int,
+    number: int,
+    bytes_per_element: int,
+    most_blocks: int,
+) -> Iterator[Launch]:
+    """What stores a rank's tensors into its peers' windows.
+
+    Args:
+        table: integers of the sections (`layouts.direct.peer_sections`).
+        first_peers: of each.
+        tensors: addresses.
+        peers: address of an array of the addresses where the peers' workspaces begin.
+        window_bytes: of each of their windows.
+        number: of the exchange, which tells the window.
+        most_blocks: as in `launches`.
+    """
+    sections = [table[start : start + _INTEGERS] for start in range(0, len(table), _INTEGERS)]
+    for first in range(0, len(sections), MAX_SECTIONS):
+        chosen = sections[first : first + MAX_SECTIONS]
+        blocks = _blocks(chosen, bytes_per_element, most_blocks)
+        if blocks:
+            firsts = _padded(first_peers[first : first + MAX_SECTIONS])
+            move = _packed(
+                *_filled(chosen), *_padded(tensors), peers, num_peers, window_bytes, number, *firsts, bytes_per_element
+            )  # fmt: skip
+            yield Launch("store_sections", move, blocks, len(chosen))
+
+
+def meeting(peers: int, num_peers: int, rank: int, number: int, limit_ns: int) -> Launch:
+    """What tells all peers that the stores of an exchange are there, and waits for theirs."""
+    return Launch("meet_peers", _packed(peers, num_peers, rank, number, limit_ns), 1, 1)
+
+
+def _blocks(sections: Sequence[Sequence[int]], bytes_per_element: int, most_blocks: int) -> int:
+    """For each section; 0 if nothing has to move."""
+    most_elements = max((section[_WIDTH] * math.prod(section[_EXTENTS]) for section in sections), default=0)
+    threads = -(-most_elements * bytes_per_element // _BYTES_OF_THREAD)
+    return min(most_blocks, -(-threads // THREADS))
+
+
+def _filled(sections: Sequence[Sequence[int]]) -> list[int]:
+    assert len(sections) <= MAX_SECTIONS, "too many sections for one launch"
+    return [*chain(*sections), *[0] * (_INTEGERS * (MAX_SECTIONS - len(sections)))]
+
+
+def _padded(numbers: Sequence[int]) -> list[int]:
+    assert len(numbers) <= MAX_SECTIONS, "too many tensors for one launch"
+    return [*numbers, *[0] * (MAX_SECTIONS - len(numbers))]
+
+
+def _packed(*integers: int) -> bytes:
     return struct.pack(f"={len(integers)}q", *integers)

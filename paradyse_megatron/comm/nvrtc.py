@@ -64,13 +64,13 @@ def compiled(architecture: str) -> Compiled:
     log = io.StringIO()
     try:
         options = ProgramOptions(
-            name="conversion.cu",
+            name="kernels.cu",
             arch=architecture,
             include_path=str(SOURCES),
             fma=False,  # sums are those of the host, to the last bit
             ptxas_options=["-v"],
         )
-        code = Program((SOURCES / "conversion.cu").read_text(), "c++", options).compile("cubin", logs=log).code
+        code = Program((SOURCES / "kernels.cu").read_text(), "c++", options).compile("cubin", logs=log).code
     except Exception as error:  # cuda-core's own, a library's that is not found, or the file system's
         said = " ".join(str(error).split())
         raise ValueError(f"its kernels do not compile for {architecture}: {said}") from error

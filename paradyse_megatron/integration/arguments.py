@@ -78,7 +78,8 @@ def _add_running(group: Any) -> None:
         choices=["torch", "host", "cuda", "symm", "auto"],
         default="auto",
         help="how layout conversions are executed: by torch; in one pass, on CPUs by the C++ extension (host), on GPUs "
-        "by kernels compiled at start (cuda); auto: host or cuda where that can be, else torch",
+        "by kernels compiled at start (cuda), or by stores straight into peers' memory (symm); auto: host or cuda "
+        "where that can be, else torch",
     )
     group.add_argument(
         "--paradyse-on-misfit",

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import torch
 
-from paradyse_megatron.bench.gpu import attention, exactness, speed
+from paradyse_megatron.bench.gpu import attention, direct, exactness, speed
 from paradyse_megatron.bench.gpu.check import Check, gathered
 from paradyse_megatron.bench.gpu.run import report
 from paradyse_megatron.cli.benches import gpu
@@ -33,6 +33,20 @@ def test_kernels_are_compared_for_each_group_size_and_type(monkeypatch):
         assert all(check.holds for check in checks), [check for check in checks if not check.holds]
         monkeypatch.setattr(cuda, "unpack", lambda wire, *where: permutes.unpack(wire.roll(1), *where))
         wrong = next(exactness.small(CPU, num_tokens=3))
+        assert not wrong.holds and "differ: " in wrong.found
+
+
+@emulated
+def test_direct_stores_are_compared_for_each_group_size_and_type(monkeypatch):
+    monkeypatch.setattr(exactness, "GROUP_SIZES", (2, 3))
+    monkeypatch.setattr(exactness, "DTYPES", (torch.int8, torch.bfloat16))
+    with kernels_on_cpu() as kernels:
+        checks = list(direct.direct(CPU, num_tokens=3))
+        assert kernels.launched >= {"store_sections", "meet_peers", "sum_sections_bfloat16"}
+        assert len(checks) == 2 * 2 and all(check.holds for check in checks), checks
+        take = direct.symm.take
+        monkeypatch.setattr(direct.symm, "take", lambda *where: tuple(each.roll(1) for each in take(*where)))
+        wrong = next(direct.direct(CPU, num_tokens=3))
         assert not wrong.holds and "differ: " in wrong.found
 
 

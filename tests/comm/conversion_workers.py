@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import logging
+import logging.handlers
 import random
 import time
+import weakref
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from paradyse_megatron.comm import executors
+from paradyse_megatron.comm import executors, windows
 from paradyse_megatron.comm.conversion import convert
 from paradyse_megatron.comm.subgroups import Subgroup
 from paradyse_megatron.layouts.blocks import block_plan
 from paradyse_megatron.layouts.conversion import Conversion, context_to_tokens, contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
+from tests.comm.emulated import kernels_on_cpu
+from tests.comm.shared_memory import shared
 
 
 def exchanged(names: list[str]) -> dict[str, bool]:
     """Whether conversions and their gradients put every element where the integer plan says, by executor and case."""
     found = {}
     for name in names:
-        executors.choose(name if name != "mixed" else ["host", "torch"][dist.get_rank() % 2])
+        choose(name if name != "mixed" else ["host", "torch"][dist.get_rank() % 2])
         for case, (conversion, peers, by_tokens_first) in _cases().items():
             found[f"{name} {case}"] = _equals_plan(conversion, peers, by_tokens_first)
     return found
@@ -93,14 +100,14 @@ def _moved(whole: list[np.ndarray], plan, rank: int, layout) -> np.ndarray:
     return result
 
 
-def delayed(num_calls: int, most_ms: float) -> int:
+def delayed(name: str, num_calls: int, share_of_late: float, most_ms: float) -> int:
     """Calls in which every byte was right, while each rank waits at random before some of its calls."""
-    executors.choose("host")
+    choose(name)
     num_ranks, rank = dist.get_world_size(), dist.get_rank()
     waits, lengths = random.Random(rank), random.Random(0)
     right = 0
     for call in range(num_calls):
-        if waits.random() < 0.3:
+        if waits.random() < share_of_late:
             time.sleep(waits.random() * most_ms / 1000)
         num_tokens = lengths.randrange(1, 9)
         sizes = AttentionSizes(HeadDealing(2 * num_ranks, num_ranks, num_ranks), 4, num_tokens, 1)
@@ -114,9 +121,9 @@ def delayed(num_calls: int, most_ms: float) -> int:
     return right
 
 
-def resident_bytes(num_lengths: int) -> tuple[int, int]:
+def resident_bytes(name: str, num_lengths: int) -> tuple[int, int]:
     """This process's resident memory after 20 distinct lengths and after all, the longest being among the first."""
-    executors.choose("host")
+    choose(name)
     lengths = list(range(1, num_lengths + 1))
     random.Random(0).shuffle(lengths)
     lengths.sort(key=lambda length: length != num_lengths)
@@ -131,6 +138,72 @@ def resident_bytes(num_lengths: int) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def windows_over_lengths(num_lengths: int, step: int) -> dict[str, object]:
+    """Of an exchange by direct stores with ever longer sequences: what is kept, and whether every byte was right."""
+    choose("symm")
+    num_ranks, rank = dist.get_world_size(), dist.get_rank()
+    made, window_bytes = [], []
+    right = 0
+    for length in range(step, (num_lengths + 1) * step, step):
+        conversion = qkv_to_heads(AttentionSizes(HeadDealing(num_ranks, num_ranks, num_ranks), 512, length, 1))
+        local = torch.full(conversion.source.shapes[0], float(rank * 10_000 + length))
+        wanted = (torch.arange(num_ranks) * 10_000 + length).view(-1, 1, 1, 1, 1).float()
+        by_rank = [each.unflatten(0, (num_ranks, length)) for each in convert(conversion, dist.group.WORLD, local)]
+        right += all(torch.equal(each, wanted.expand_as(each)) for each in by_rank)
+        (workspace,) = windows._workspaces[dist.group.WORLD].values()
+        if not any(each() is workspace.memory for each in made):
+            made.append(weakref.ref(workspace.memory))
+            window_bytes.append(workspace.window_bytes)
+    alive = sum(each() is not None for each in made)
+    return {"right": right, "alive": alive, "window_bytes": window_bytes}
+
+
+def sets_of_ranks(num_rounds: int) -> int:
+    """Workspaces after exchanges among all ranks and, in turn, among pairs of them, every byte of which was right."""
+    choose("symm")
+    for _ in range(num_rounds):
+        for case, (conversion, peers, by_tokens_first) in _cases().items():
+            assert _equals_plan(conversion, peers, by_tokens_first), case
+    return sum(len(of_group) for of_group in windows._workspaces.values())
+
+
+def unreachable() -> tuple[list[str], bool, int]:
+    """Where rank 1 alone cannot share memory: what each rank logs, whether all conversions are right, their number."""
+    choose("symm")
+    told = logging.handlers.BufferingHandler(1000)
+    logging.getLogger("paradyse_megatron").addHandler(told)
+
+    def none_on_rank_1(num_bytes, group, device):
+        def attempt():
+            if dist.get_rank() == 1:
+                raise OSError("no such\n memory")
+            return torch.zeros(1)
+
+        return windows.on_all_ranks(attempt, group), [0] * group.size()
+
+    windows.allocators["cpu"] = none_on_rank_1
+    right = all(_equals_plan(*case) for case in _cases().values())
+    return [record.getMessage() for record in told.buffer], right, len(_cases())
+
+
+def choose(name: str) -> None:
+    """Also the executors of GPUs, whose kernels' own source then runs here, with workspaces in shared memory."""
+    if name not in ("cuda", "symm"):
+        return executors.choose(name)
+    kernels = kernels_on_cpu()
+    kernels.__enter__()
+    _entered.append(kernels)
+    windows.allocators["cpu"] = shared
+    executors._current = executors._EXECUTORS[name]
+
+
+_entered: list[object] = []
+"""Kept until the process ends."""
+
+
 def _resident() -> int:
+    """Bytes, after the allocator has given back what is free."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))

@@ -1,50 +1,51 @@
-// The GPU kernels' own source as C++: a shim of what CUDA brings, and a loop over all blocks and threads. Built by
-// tests/comm/emulated.py. Threads run one after the other, as the kernels neither wait nor share memory.
-#include <cstring>
-
-struct Dim3 {
-    unsigned x, y, z;
-};
-static Dim3 gridDim, blockDim, blockIdx, threadIdx;
-
-#define __global__
-#define __device__
-#define __grid_constant__
-#define __launch_bounds__(...)
-
-#include "conversion.cu"
+// The GPU kernels' own source as a shared library; built by tests/comm/emulated.py.
+#include "shim.h"
 
 namespace {
 
 struct Kernel {
     const char *name;
-    void (*run)(paradyse::Move);
+    long long num_bytes;  // of its argument
+    void (*run)(const void *, unsigned, unsigned, unsigned);
 };
 
-constexpr Kernel kKernels[] = {{"copy_sections", copy_sections},
-                               {"sum_sections_float32", sum_sections_float32},
-                               {"sum_sections_float64", sum_sections_float64},
-                               {"sum_sections_bfloat16", sum_sections_bfloat16},
-                               {"sum_sections_float16", sum_sections_float16}};
+template <class Argument, void (*kernel)(Argument)>
+constexpr Kernel kernel_of(const char *name) {
+    return {name, sizeof(Argument), [](const void *bytes, unsigned blocks, unsigned sections, unsigned threads) {
+                Argument argument;
+                std::memcpy(&argument, bytes, sizeof(argument));
+                run(kernel, argument, blocks, sections, threads);
+            }};
+}
+
+template <void (*kernel)(paradyse::EndMove)>
+constexpr Kernel of_end(const char *name) {
+    return kernel_of<paradyse::EndMove, kernel>(name);
+}
+
+constexpr Kernel kKernels[] = {of_end<copy_sections>("copy_sections"),
+                               of_end<sum_sections_float32>("sum_sections_float32"),
+                               of_end<sum_sections_float64>("sum_sections_float64"),
+                               of_end<sum_sections_bfloat16>("sum_sections_bfloat16"),
+                               of_end<sum_sections_float16>("sum_sections_float16"),
+                               kernel_of<paradyse::PeerMove, store_sections>("store_sections"),
+                               kernel_of<paradyse::Meeting, meet_peers>("meet_peers")};
 
 }  // namespace
 
-extern "C" int num_kernels() { return static_cast<int>(sizeof(kKernels) / sizeof(Kernel)); }
+enum Outcome { DONE, UNKNOWN, GAVE_UP };
 
-extern "C" long long bytes_of_move() { return sizeof(paradyse::Move); }
-
-// Returns whether there is such a kernel.
-extern "C" bool launch(const char *name, const void *move, unsigned blocks, unsigned sections, unsigned threads) {
-    paradyse::Move copied;
-    std::memcpy(&copied, move, sizeof(copied));
+extern "C" int launch(const char *name, const void *argument, long long num_bytes, unsigned blocks, unsigned sections,
+                      unsigned threads) {
     for (const Kernel &kernel : kKernels) {
-        if (std::strcmp(kernel.name, name) != 0) continue;
-        gridDim = {blocks, sections, 1};
-        blockDim = {threads, 1, 1};
-        for (blockIdx.y = 0; blockIdx.y < sections; ++blockIdx.y)
-            for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
-                for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) kernel.run(copied);
-        return true;
+        if (std::strcmp(kernel.name, name) != 0 || kernel.num_bytes != num_bytes) continue;
+        gave_up = false;
+        kernel.run(argument, blocks, sections, threads);
+        return gave_up ? GAVE_UP : DONE;
     }
-    return false;
+    return UNKNOWN;
+}
+
+extern "C" long long window_start(long long num_peers, long long window_bytes, long long number) {
+    return paradyse::window_start(num_peers, window_bytes, number);
 }

@@ -16,15 +16,18 @@ from pathlib import Path
 
 import torch
 
-from paradyse_megatron.comm import cuda
-from paradyse_megatron.comm.launch import Launch
+from paradyse_megatron.comm import cuda, symm
+from paradyse_megatron.comm.launch import THREADS, Launch
 from paradyse_megatron.comm.nvrtc import SOURCES
 
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 MOST_BLOCKS = 3
 """Few, so that threads loop."""
+FOLDER = "PARADYSE_EMULATED"
+"""An environment variable: where the library is already, for the ranks that a test starts."""
 
-_FLAGS = "-std=c++17 -O1 -shared -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -x c++".split()
+HERE = Path(__file__).parent
+FLAGS = "-std=c++17 -O1 -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing".split()
 _CHECKS = "-fsanitize=alignment,bounds,shift,signed-integer-overflow"
 """A vector at an address that is no multiple of its size, which ends a kernel on a GPU, is a complaint here."""
 
@@ -37,34 +40,36 @@ class Emulated:
     """
 
     def __init__(self, folder: Path):
-        library = folder / "emulated.so"
-        source = Path(__file__).with_name("emulated.cpp")
-        assert COMPILER is not None
-        subprocess.run(
-            [COMPILER, *_FLAGS, _CHECKS, "-I", SOURCES, source, "-o", library], check=True, timeout=300
-        )  # fmt: skip
-        self._log = folder / "complaints"
+        self._log = folder / f"complaints-{os.getpid()}"
         os.environ["UBSAN_OPTIONS"] = f"log_path={self._log}"  # read when the library is loaded
-        self._library = ctypes.CDLL(str(library))
-        self._threads = itertools.cycle((128, 32, 96, 64))
+        self._library = ctypes.CDLL(str(folder / "emulated.so"))
+        self._library.window_start.restype = ctypes.c_longlong
+        self._threads = itertools.cycle((THREADS, 32, 96, 64))
         self.launched: set[str] = set()
 
     def launch(self, launch: Launch, device: torch.device) -> None:
         """As a GPU would, with blocks of several sizes."""
-        assert len(launch.move) == self._library.bytes_of_move()
         self.launched.add(launch.kernel)
-        asked = (launch.kernel.encode(), launch.move, launch.blocks, launch.sections, next(self._threads))
-        assert self._library.launch(*asked), f"there is no kernel {launch.kernel}"
+        num_bytes = ctypes.c_longlong(len(launch.argument))
+        asked = (launch.kernel.encode(), launch.argument, num_bytes, launch.blocks, launch.sections)
+        outcome = self._library.launch(*asked, next(self._threads))
+        assert outcome != 1, f"there is no kernel {launch.kernel} with an argument of {len(launch.argument)} bytes"
+        if outcome == 2:
+            raise RuntimeError(f"the kernel {launch.kernel} gave up")
+
+    def window_start(self, *numbers: int) -> int:
+        """Of the kernels' own arithmetic."""
+        return self._library.window_start(*map(ctypes.c_longlong, numbers))
 
     def complaints(self) -> list[str]:
         """What the checks found."""
-        return [line for file in self._log.parent.glob("complaints*") for line in file.read_text().splitlines()]
+        return [line for file in self._log.parent.glob(f"{self._log.name}*") for line in file.read_text().splitlines()]
 
 
 @contextmanager
 def kernels_on_cpu() -> Iterator[Emulated]:
-    """The `cuda` executor takes CPU tensors; at the end there must be no complaints."""
-    emulated = _built()
+    """The executors `cuda` and `symm` take CPU tensors; at the end there must be no complaints."""
+    emulated = _loaded()
     emulated.launched.clear()
     cuda._device_types.add("cpu")
     try:
@@ -75,10 +80,27 @@ def kernels_on_cpu() -> Iterator[Emulated]:
 
 
 @functools.cache
-def _built() -> Emulated:
+def folder() -> Path:
+    """Where the library is; builds it once, for this process and those it starts with `FOLDER` set to this."""
+    if FOLDER in os.environ:
+        return Path(os.environ[FOLDER])
+    made = Path(tempfile.mkdtemp(prefix="paradyse-emulated-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    build(made / "emulated.so", "emulated.cpp", "-shared", "-fPIC", _CHECKS)
+    return made
+
+
+def build(target: Path, source: str, *flags: str, kernels: Path = SOURCES) -> None:
+    """Compile a file of this folder with the kernels."""
+    assert COMPILER is not None
+    command = [COMPILER, *FLAGS, *flags, "-x", "c++", "-I", kernels, HERE / source, "-o", target]
+    subprocess.run(command, check=True, timeout=300)
+
+
+@functools.cache
+def _loaded() -> Emulated:
     """Once in a process, as operators take a kernel but once."""
-    folder = tempfile.mkdtemp(prefix="paradyse-emulated-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    emulated = Emulated(Path(folder))
+    emulated = Emulated(folder())
     cuda.register("cpu", emulated.launch, lambda device: MOST_BLOCKS)
+    symm.register("cpu")
     return emulated

@@ -13,6 +13,7 @@ from paradyse_megatron.layouts.blocks import block_plan
 from paradyse_megatron.layouts.conversion import context_to_tokens, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
+from tests.comm.emulated import COMPILER, FOLDER, folder
 from tests.comm.same_bytes import (
     DTYPES,
     SUMMED,
@@ -100,7 +101,9 @@ def test_choices_and_refusals(monkeypatch, caplog):
         executors.choose("cuda", on_cpu=False)
     with pytest.raises(ValueError, match="on a GPU, and training runs on the CPU"):
         executors.choose("cuda")
-    with pytest.raises(ValueError, match="--paradyse-a2a symm cannot be used: it is not available in this version"):
+    with pytest.raises(ValueError, match=f"--paradyse-a2a symm cannot be used: {why}. Use torch or auto"):
+        executors.choose("symm", on_cpu=False)
+    with pytest.raises(ValueError, match="symm cannot be used: it converts tensors on a GPU, and training runs on the"):
         executors.choose("symm")
     with pytest.raises(ValueError, match="there is a GPU. Use torch or auto"):
         executors.choose("host", on_cpu=False)
@@ -113,23 +116,66 @@ def test_choices_and_refusals(monkeypatch, caplog):
         executors.choose("host")
 
 
-@pytest.mark.parametrize("num_ranks", [3, 4])
-def test_a_real_exchange_equals_the_plan_forward_and_backward_with_either_executor(num_ranks):
-    """Each rank with another executor as well: what travels is the same."""
+@pytest.fixture(scope="module")
+def kernels_for_ranks():
+    """The GPU kernels' own source, built once for all ranks; names of the executors that run here."""
     names = ["torch", "mixed", "host"] if not isinstance(host.extension(), str) else ["torch"]
-    by_rank = run_ranks(f"{WORKERS}:exchanged", num_ranks, names)
+    with pytest.MonkeyPatch.context() as patch:
+        if COMPILER is not None:
+            patch.setenv(FOLDER, str(folder()))
+            names += ["cuda", "symm"]
+        yield names
+
+
+@pytest.mark.parametrize("num_ranks", [3, 4])
+def test_a_real_exchange_equals_the_plan_forward_and_backward_with_every_executor(num_ranks, kernels_for_ranks):
+    """Each rank with another executor as well: what travels is the same."""
+    by_rank = run_ranks(f"{WORKERS}:exchanged", num_ranks, kernels_for_ranks)
     for found in by_rank:
-        assert len(found) >= 5 * len(names)
+        assert len(found) >= 5 * len(kernels_for_ranks)
         assert all(found.values()), [case for case, right in found.items() if not right]
 
 
-@built
-def test_delayed_ranks_never_corrupt_a_byte():
-    assert run_ranks(f"{WORKERS}:delayed", 3, 1000, 5.0, timeout_seconds=120) == [1000] * 3
+EXECUTORS = ("torch", "host", "cuda", "symm")
 
 
-@built
-def test_memory_stays_flat_over_three_hundred_lengths():
+@pytest.mark.parametrize(("name", "share_of_late", "most_ms"), [("host", 0.3, 5.0), ("symm", 0.05, 50.0)])
+def test_delayed_ranks_never_corrupt_a_byte(name, share_of_late, most_ms, kernels_for_ranks):
+    if name not in kernels_for_ranks:
+        pytest.skip("it is not built")
+    found = run_ranks(f"{WORKERS}:delayed", 3, name, 1000, share_of_late, most_ms, timeout_seconds=240)
+    assert found == [1000] * 3
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_memory_stays_flat_over_three_hundred_lengths(name, kernels_for_ranks):
     """After 20 lengths and after 300, in random order: what 280 more tables or windows would leave is 10 MiB and up."""
-    for after_few, after_all in run_ranks(f"{WORKERS}:resident_bytes", 2, 300):
-        assert after_all - after_few < 8 << 20
+    if name not in kernels_for_ranks:
+        pytest.skip("it is not built")
+    for after_few, after_all in run_ranks(f"{WORKERS}:resident_bytes", 2, name, 300):
+        assert after_all - after_few < 4 << 20
+
+
+def test_one_workspace_grows_with_the_lengths_and_lets_go_of_what_it_was(kernels_for_ranks):
+    """30 ever longer lengths, up to 3.6 MB: windows of 1 MiB first, of half as much again each time they grow."""
+    if "symm" not in kernels_for_ranks:
+        pytest.skip("it is not built")
+    for found in run_ranks(f"{WORKERS}:windows_over_lengths", 2, 30, 10):
+        assert (found["right"], found["alive"]) == (30, 1)
+        assert [size >> 20 for size in found["window_bytes"]] == [1, 2, 3, 5]
+
+
+def test_there_is_one_workspace_for_each_set_of_ranks(kernels_for_ranks):
+    """All four, and this rank's pair."""
+    if "symm" not in kernels_for_ranks:
+        pytest.skip("it is not built")
+    assert run_ranks(f"{WORKERS}:sets_of_ranks", 4, 3) == [2] * 4
+
+
+def test_where_memory_is_not_shared_all_ranks_go_through_a_collective_and_say_so_once(kernels_for_ranks):
+    if "symm" not in kernels_for_ranks:
+        pytest.skip("it is not built")
+    for told, right, num_cases in run_ranks(f"{WORKERS}:unreachable", 3):
+        assert right and num_cases >= 5
+        (message,) = told
+        assert message.endswith("go through a collective: rank 1 cannot share memory (OSError: no such memory)")

@@ -37,7 +37,7 @@ def kernels():
     """The `cuda` executor on CPU tensors."""
     with kernels_on_cpu() as emulated:
         yield emulated
-    assert emulated.launched == set(KERNELS)
+    assert emulated.launched == set(KERNELS) - {"store_sections", "meet_peers"}  # see test_direct.py
 
 
 @settings(deadline=None, max_examples=60)

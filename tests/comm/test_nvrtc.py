@@ -22,7 +22,7 @@ def test_every_kernel_compiles_and_spills_nothing(architecture):
     assert found.code.startswith(b"\x7fELF")
     for name, usage in found.usage.items():
         assert usage.spill_bytes == 0, name
-        assert 16 <= usage.registers <= 102, name  # five blocks of 128 threads share 65,536
+        assert 16 <= usage.registers <= 128, name  # four blocks of 128 threads share 65,536
         assert name.encode() in found.code
 
 
@@ -46,7 +46,7 @@ def test_spills_are_counted_and_a_silent_assembler_is_an_error():
         "ptxas info    : Used 80 registers, used 0 barriers\n"
     )
     log = "".join(line.format(name, 4 * index) for index, name in enumerate(KERNELS))
-    assert [one.spill_bytes for one in nvrtc.usage_of(log).values()] == [8, 12, 16, 20, 24]
+    assert [one.spill_bytes for one in nvrtc.usage_of(log).values()] == [8, 12, 16, 20, 24, 28, 32]
     with pytest.raises(ValueError, match="reported on copy_sections alone"):
         nvrtc.usage_of(line.format(KERNELS[0], 0))
 

@@ -31,13 +31,13 @@ def small(device: torch.device, num_tokens: int = 301) -> Iterator[Check]:
     for group_size in GROUP_SIZES:
         for dtype in DTYPES:
             differing, count = [], 0
-            for name, conversion in _conversions(group_size, num_tokens, dtype):
+            for name, conversion in conversions(group_size, num_tokens, dtype):
                 for way, one in ((f"{name} there", conversion), (f"{name} back", conversion.inverse)):
                     count += 1
                     if not exchanges_alike(one, group_size, dtype, device):
                         differing.append(way)
             found = f"differ: {', '.join(differing)}" if differing else f"{count} conversions, all bytes"
-            yield Check(PART, f"P={group_size}, {_name(dtype)}", not differing, found)
+            yield Check(PART, f"P={group_size}, {name_of(dtype)}", not differing, found)
 
 
 def large(device: torch.device, num_elements: int = BEYOND_32_BITS) -> Iterator[Check]:
@@ -53,10 +53,15 @@ def large(device: torch.device, num_elements: int = BEYOND_32_BITS) -> Iterator[
     yield _large("copies of k and v summed", shared.source, 0, torch.bfloat16, device, False)
 
 
+def held_by_ranks(layout: Layout, group_size: int, dtype: torch.dtype, device: torch.device) -> list[list[Tensor]]:
+    """Tensors of every rank, at random."""
+    return [[_scattered(shape, dtype, device) for shape in layout.shapes] for _ in range(group_size)]
+
+
 def exchanges_alike(conversion: Conversion, group_size: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether all ranks get the same bytes from kernels as from permutes, through a simulated exchange."""
     source, target = conversion.source, conversion.target
-    held = [[_scattered(shape, dtype, device) for shape in source.shapes] for _ in range(group_size)]
+    held = held_by_ranks(source, group_size, dtype, device)
     sent = [permutes.pack(tensors, source, rank) for rank, tensors in enumerate(held)]
     alike = all(same(cuda.pack(tensors, source, rank), sent[rank]) for rank, tensors in enumerate(held))
     parts = [wire.split(list(source.blocks_per_peer(rank))) for rank, wire in enumerate(sent)]
@@ -95,7 +100,8 @@ def _large(name: str, layout: Layout, rank: int, dtype: torch.dtype, device: tor
     return Check(PART, named, holds, "all bytes" if holds else "bytes differ")
 
 
-def _conversions(group_size: int, num_tokens: int, dtype: torch.dtype) -> Iterator[tuple[str, Conversion]]:
+def conversions(group_size: int, num_tokens: int, dtype: torch.dtype) -> Iterator[tuple[str, Conversion]]:
+    """By name: heads and groups of several numbers, sizes that are multiples of nothing, b = 2."""
     sums = dtype.is_floating_point
     for groups in (group_size, 3 * group_size, *([1] if sums else [])):
         for head_dim in (128, 67):
@@ -116,5 +122,6 @@ def _scattered(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     return _random((shape[1], shape[0], *shape[2:]), dtype, device).transpose(0, 1)
 
 
-def _name(dtype: torch.dtype) -> str:
+def name_of(dtype: torch.dtype) -> str:
+    """As a user writes it."""
     return str(dtype).removeprefix("torch.")

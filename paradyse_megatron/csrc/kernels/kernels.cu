@@ -1,0 +1,3 @@
+// All GPU kernels, as one program.
+#include "conversion.cu"
+#include "direct.cu"
