@@ -1,6 +1,9 @@
 // The GPU kernels' own source as a shared library; built by tests/comm/emulated.py.
 #include "shim.h"
 
+// Read by the sanitizer when it is loaded, which does not see what Python has put into the environment.
+extern "C" const char *__ubsan_default_options() { return "log_path=" COMPLAINTS; }
+
 namespace {
 
 struct Kernel {

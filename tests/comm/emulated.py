@@ -31,6 +31,9 @@ FLAGS = "-std=c++17 -O1 -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-a
 _CHECKS = "-fsanitize=alignment,bounds,shift,signed-integer-overflow"
 """A vector at an address that is no multiple of its size, which ends a kernel on a GPU, is a complaint here."""
 
+_COMPLAINTS = "complaints"
+"""The file where they go, each process with its number behind."""
+
 
 class Emulated:
     """Kernels in a shared library.
@@ -40,8 +43,7 @@ class Emulated:
     """
 
     def __init__(self, folder: Path):
-        self._log = folder / f"complaints-{os.getpid()}"
-        os.environ["UBSAN_OPTIONS"] = f"log_path={self._log}"  # read when the library is loaded
+        self._log = folder / f"{_COMPLAINTS}.{os.getpid()}"
         self._library = ctypes.CDLL(str(folder / "emulated.so"))
         self._library.window_start.restype = ctypes.c_longlong
         self._threads = itertools.cycle((THREADS, 32, 96, 64))
@@ -63,7 +65,7 @@ class Emulated:
 
     def complaints(self) -> list[str]:
         """What the checks found."""
-        return [line for file in self._log.parent.glob(f"{self._log.name}*") for line in file.read_text().splitlines()]
+        return self._log.read_text().splitlines() if self._log.exists() else []
 
 
 @contextmanager
@@ -86,8 +88,14 @@ def folder() -> Path:
         return Path(os.environ[FOLDER])
     made = Path(tempfile.mkdtemp(prefix="paradyse-emulated-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
-    build(made / "emulated.so", "emulated.cpp", "-shared", "-fPIC", _CHECKS)
+    build_library(made)
     return made
+
+
+def build_library(into: Path, kernels: Path = SOURCES) -> None:
+    """What `FOLDER` then names."""
+    log = f'-DCOMPLAINTS="{into / _COMPLAINTS}"'
+    build(into / "emulated.so", "emulated.cpp", "-shared", "-fPIC", _CHECKS, log, kernels=kernels)
 
 
 def build(target: Path, source: str, *flags: str, kernels: Path = SOURCES) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -11,11 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from paradyse_megatron.comm import cuda
 from paradyse_megatron.comm.launch import KERNELS, launches
+from paradyse_megatron.comm.nvrtc import SOURCES
 from paradyse_megatron.layouts.conversion import contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
 from paradyse_megatron.layouts.section import Axes, Section, table
-from tests.comm.emulated import COMPILER, kernels_on_cpu
+from tests.comm.emulated import COMPILER, FOLDER, build_library, kernels_on_cpu
+from tests.comm.hard_places import at_odd_addresses, far_apart
 from tests.comm.same_bytes import (
     DTYPES,
     SUMMED,
@@ -28,6 +35,7 @@ from tests.comm.same_bytes import (
     scattered,
 )
 from tests.layouts.test_conversion import attention_sizes
+from tests.ranks import REPOSITORY
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -94,16 +102,32 @@ def test_nothing_is_written_beside_the_pieces_at_whatever_alignment(width, num_p
     assert equal(target, expected) and equal(source, views[0]._base)
 
 
-def test_places_beyond_32_bits():
-    """Rows so far apart that their places need 33 bits; what lies between is never touched, so takes no memory."""
-    far = 2**31 + 64
-    spread = torch.empty_strided((3, 2, 40), (far, 40, 1), dtype=torch.int8)
-    rows = random((3, 2, 40), torch.int8)
-    cuda.copy_(spread, rows)
-    assert torch.equal(spread, rows)
-    back = torch.zeros_like(rows)
-    cuda.copy_(back, spread)
-    assert torch.equal(back, rows)
+def test_places_beyond_32_bits_and_at_odd_addresses():
+    far_apart()
+    at_odd_addresses()
+
+
+FAULTS = {
+    "vectors of 16 bytes everywhere": ("return bits & -bits;", "return bits ? 16 : 16;"),
+    "vectors of 8 bytes everywhere": ("return bits & -bits;", "return (bits & -bits) < 8 ? 8 : bits & -bits;"),
+    "32 bits for places in tensors": ("place.local * size", "static_cast<int>(place.local * size)"),
+    "32 bits for places in the wire": ("place.wire * size", "static_cast<int>(place.wire * size)"),
+}
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_each_fault_is_seen(fault, tmp_path):
+    """In kernels that were compiled with it; a GPU would end at the first, and the processor may."""
+    kernels = shutil.copytree(SOURCES, tmp_path / "kernels")
+    if fault is not None:
+        right, wrong = FAULTS[fault]
+        text = (kernels / "tiles.h").read_text()
+        assert text.count(right) == 1
+        (kernels / "tiles.h").write_text(text.replace(right, wrong))
+    build_library(tmp_path, kernels)
+    command = [sys.executable, "-m", "tests.comm.hard_places"]
+    done = subprocess.run(command, cwd=REPOSITORY, env=os.environ | {FOLDER: str(tmp_path)}, capture_output=True)
+    assert (done.returncode == 0) == (fault is None), done.stderr
 
 
 def test_any_strided_copy():
