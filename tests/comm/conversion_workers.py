@@ -14,15 +14,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from paradyse_megatron.comm import executors, windows
+from paradyse_megatron.comm import windows
 from paradyse_megatron.comm.conversion import convert
 from paradyse_megatron.comm.subgroups import Subgroup
 from paradyse_megatron.layouts.blocks import block_plan
 from paradyse_megatron.layouts.conversion import Conversion, context_to_tokens, contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
-from tests.comm.emulated import kernels_on_cpu
-from tests.comm.shared_memory import shared
+from tests.comm.chosen import choose
 
 
 def exchanged(names: list[str]) -> dict[str, bool]:
@@ -184,21 +183,6 @@ def unreachable() -> tuple[list[str], bool, int]:
     windows.allocators["cpu"] = none_on_rank_1
     right = all(_equals_plan(*case) for case in _cases().values())
     return [record.getMessage() for record in told.buffer], right, len(_cases())
-
-
-def choose(name: str) -> None:
-    """Also the executors of GPUs, whose kernels' own source then runs here, with workspaces in shared memory."""
-    if name not in ("cuda", "symm"):
-        return executors.choose(name)
-    kernels = kernels_on_cpu()
-    kernels.__enter__()
-    _entered.append(kernels)
-    windows.allocators["cpu"] = shared
-    executors._current = executors._EXECUTORS[name]
-
-
-_entered: list[object] = []
-"""Kept until the process ends."""
 
 
 def _resident() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.comm.emulated import COMPILER, FOLDER, folder
 from tests.layers import jobs
 from tests.ranks import run_ranks
 
@@ -33,7 +34,10 @@ def findings(alone) -> Findings:
     @cache
     def launch(num_ranks: int) -> dict[str, list[Any]]:
         calls = jobs.on(num_ranks, alone)
-        by_rank = run_ranks("tests.ranks:each", num_ranks, list(calls.values()), timeout_seconds=400)
+        with pytest.MonkeyPatch.context() as patch:
+            if COMPILER is not None:
+                patch.setenv(FOLDER, str(folder()))
+            by_rank = run_ranks("tests.ranks:each", num_ranks, list(calls.values()), timeout_seconds=400)
         return {name: [results[place] for results in by_rank] for place, name in enumerate(calls)}
 
     return launch

@@ -19,9 +19,9 @@ from megatron.core import parallel_state  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads  # noqa: E402
 from megatron.core.tensor_parallel.mappings import gather_from_tensor_model_parallel_region  # noqa: E402
 
-from paradyse_megatron.comm import executors  # noqa: E402
 from paradyse_megatron.layers.active import planned_head  # noqa: E402
 from paradyse_megatron.layers.loss_head import planned_loss  # noqa: E402
+from tests.comm import chosen  # noqa: E402
 from tests.layers.models import NUM_LAYERS, VOCAB, build, start_model_parallel, unshard  # noqa: E402
 from tests.layers.plans import covering_plans  # noqa: E402
 
@@ -76,16 +76,13 @@ def errors(expected: dict[str, dict[str, Tensor]], plans_of: dict[str, list[str]
 def errors_by_executor(*arguments: Any) -> dict[str, dict[str, float]]:
     """As `errors`, with layouts converted by each executor that runs here."""
     found = {}
-    for executor in runnable_executors():
-        executors.choose(executor)
+    for executor in chosen.runnable():
+        chosen.choose(executor)
         found[executor] = errors(*arguments)
-    executors.choose("auto")
+        kernels = {"cuda": {"copy_sections"}, "symm": {"store_sections", "meet_peers"}}.get(executor, set())
+        assert kernels <= chosen.launched, f"{executor} launched {chosen.launched}"
+    chosen.choose("auto")
     return found
-
-
-def runnable_executors() -> list[str]:
-    """`torch`, and `host` where it is built."""
-    return [name for name in ("torch", "host") if executors.unavailable_reason(name) is None]
 
 
 def window_errors() -> dict[str, float]:
