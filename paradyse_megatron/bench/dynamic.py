@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from paradyse_megatron.bench import contenders
-from paradyse_megatron.bench.contenders import DYNAMIC, DYNAMIC_LIMITED, STOCK, Plans
+from paradyse_megatron.bench.budget import TimeBudget
+from paradyse_megatron.bench.contenders import DYNAMIC, DYNAMIC_LIMITED, Plans
 from paradyse_megatron.bench.costs import cost_model_over
 from paradyse_megatron.bench.documents import sample_documents
 from paradyse_megatron.bench.levels import Level, levels
-from paradyse_megatron.bench.race import RACE, REACH
+from paradyse_megatron.bench.links import Links
+from paradyse_megatron.bench.race import RACE
 from paradyse_megatron.bench.ranks import run_on_ranks
+from paradyse_megatron.bench.reach import find_reach
 from paradyse_megatron.bench.verdict import Verdict
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
@@ -49,6 +52,9 @@ OPTIONS = tuple(
 """Static choices of the race, and what the dynamic plan may use. (On so few ranks `usp` is `ulysses`.)"""
 
 RUN_SECONDS = 900
+RACE_SHARE = 0.55
+"""Of the time that is left after profiling, what the race may take."""
+
 RESERVE = 0.05
 """Of the memory limit, what the planner leaves alone: allocations come in pages and pools."""
 
@@ -61,29 +67,41 @@ class Size:
         num_documents, longest: of the race.
         profile_seconds: given to the profile of each interconnect.
         reach: lengths tried under the memory limit.
+        total_seconds: of everything; with less time than wanted fewer documents are raced, and fewer static choices
+            tried under the limit. None for as long as it takes.
     """
 
     num_documents: int
     longest: int
     profile_seconds: float
     reach: tuple[int, ...]
+    total_seconds: float | None
 
 
-QUICK = Size(16, 4096, 100, (2048, 4096, 8192, 12288))
-FULL = Size(40, 8192, 300, (2048, 4096, 6144, 8192, 12288, 16384, 24576, 32768))
+QUICK = Size(16, 4096, 100, (2048, 4096, 8192, 12288), 1080)
+FULL = Size(40, 8192, 300, (2048, 4096, 6144, 8192, 12288, 16384, 24576, 32768), None)
 
 
 def bench(size: Size, num_ranks: int, only_node: bool, seed: int = 0) -> dict[str, Any]:
     """Everything, as JSON; with `only_node` over one interconnect only (`levels.levels`)."""
-    documents = sample_documents(size.num_documents, size.longest, seed)
+    budget = TimeBudget(size.total_seconds)
+    documents = _longest_first(sample_documents(size.num_documents, size.longest, seed))
     found: dict[str, Any] = {"num_ranks": num_ranks, "lengths": [len(each) - 1 for each in documents]}
     chosen = levels(num_ranks, only_node)
-    found["levels"] = {level.name: _at_level(level, size, num_ranks, documents) for level in chosen}
+    found["levels"] = {level.name: _at_level(level, size, num_ranks, documents, budget) for level in chosen}
     main = found["levels"][chosen[-1].name if len(chosen) == 1 else chosen[1].name]
     return found | {key: main[key] for key in Verdict.KEYS}
 
 
-def _at_level(level: Level, size: Size, num_ranks: int, documents: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _longest_first(documents: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """The longest, which decides who completes the data, then the others as they are: any first few are a sample."""
+    longest = max(range(len(documents)), key=lambda document: len(documents[document]))
+    return [documents[longest], *documents[:longest], *documents[longest + 1 :]]
+
+
+def _at_level(
+    level: Level, size: Size, num_ranks: int, documents: Sequence[Sequence[int]], budget: TimeBudget
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="paradyse-bench-") as folder, level.links(num_ranks) as links:
         _tell(f"{level.name}: profiling for {size.profile_seconds:.0f} s")
         costs = cost_model_over(SHAPE, num_ranks, links, size.profile_seconds, size.longest, Path(folder), OPTIONS)
@@ -91,14 +109,28 @@ def _at_level(level: Level, size: Size, num_ranks: int, documents: Sequence[Sequ
         limit = memory_limit(costs, max(lengths))
         plans = all_plans(costs, lengths, limit)
         _tell(f"{level.name}: racing {len(plans)} contenders over {len(documents)} documents")
-        arguments = {"shape": SHAPE.as_dict(), "documents": documents, "plans": plans}
-        outcome = run_on_ranks(RACE, num_ranks, arguments, links=links, timeout_seconds=4 * RUN_SECONDS)
-        if outcome.failure:
-            raise RuntimeError(f"the race did not end: {outcome.failure}")
-        reach = _reach(costs, size, num_ranks, limit, Path(folder))
-        predicted = predictions(costs, plans, lengths)
-        verdict = Verdict(lengths, outcome.results[0], reach, predicted)
-        return {"rate_mbit": level.rate_mbit, "memory_limit_bytes": limit, "plans": plans} | verdict.as_dict()
+        times = _race(documents, plans, num_ranks, links, budget)
+        raced = lengths[: len(next(iter(times.values())))]
+        tried = _reach_plans(costs, size.reach, limit)
+        reach = find_reach(SHAPE, size.reach, tried, limit, num_ranks, budget, Path(folder) / "notes")
+        predicted = predictions(costs, {name: of[: len(raced)] for name, of in plans.items()}, raced)
+        verdict = Verdict(raced, times, reach.longest, predicted, reach.untried)
+        facts = {"rate_mbit": level.rate_mbit, "memory_limit_bytes": limit, "plans": plans}
+        return facts | verdict.as_dict() | {"out_of_memory": reach.out_of_memory, "lengths_raced": raced}
+
+
+def _race(
+    documents: Sequence[Sequence[int]], plans: Plans, num_ranks: int, links: Links | None, budget: TimeBudget
+) -> dict[str, list[float]]:
+    """Milliseconds of each contender on each document, as many documents as there is time for."""
+    arguments: dict[str, Any] = {"shape": SHAPE.as_dict(), "documents": documents, "plans": plans}
+    arguments["budget_seconds"] = budget.left(RACE_SHARE)
+    seconds = budget.at_most(4 * RUN_SECONDS)
+    outcome = run_on_ranks(RACE, num_ranks, arguments, links=links, timeout_seconds=seconds)
+    if outcome.failure:
+        raise RuntimeError(f"the race did not end: {outcome.failure}")
+    times: dict[str, list[float]] = outcome.results[0]
+    return times
 
 
 def memory_limit(costs: CostModel, longest: int) -> int:
@@ -137,29 +169,12 @@ def _planner(costs: CostModel, limit_bytes: int) -> Planner:
     return Planner(costs, SHAPE.num_layers, max(1, int((1 - RESERVE) * limit_bytes)))
 
 
-def _reach(costs: CostModel, size: Size, num_ranks: int, limit_bytes: int, folder: Path) -> dict[str, int]:
-    """The longest length that each contender trains within the limit, by real allocations; 0 for none."""
-    planner = _planner(costs, limit_bytes)
-    documents = [[token % SHAPE.vocab_size for token in range(length + 1)] for length in size.reach]
-    plans: dict[str, list[str | None]] = {STOCK: [None] * len(documents)}
-    plans |= {option: [option] * len(documents) for option in costs.options}
-    plans[DYNAMIC_LIMITED] = [str(planner.plan(length)) for length in size.reach]
-    found = {}
-    for name, of_documents in plans.items():
-        notes = folder / "notes"
-        notes.unlink(missing_ok=True)
-        arguments = {
-            "shape": SHAPE.as_dict(),
-            "documents": documents,
-            "plans": of_documents,
-            "allowance_bytes": limit_bytes,
-            "notes": str(notes),
-        }
-        run_on_ranks(REACH, num_ranks, arguments, timeout_seconds=RUN_SECONDS)  # a failed allocation ends it
-        trained = notes.read_text().split() if notes.exists() else []
-        found[name] = int(trained[-1]) - 1 if trained else 0
-        _tell(f"within {limit_bytes / 2**20:,.0f} MiB {name} trains up to {found[name]:,} tokens")
-    return found
+def _reach_plans(costs: CostModel, lengths: Sequence[int], limit_bytes: int) -> Plans:
+    """Whom to try within the limit, those that ratios need first."""
+    planner, count = _planner(costs, limit_bytes), len(lengths)
+    statics = contenders.static_plans(costs.options, count)
+    first = {name: statics[name] for name in ("tp_sp", "tp_sp+full") if name in statics}
+    return contenders.planned(DYNAMIC_LIMITED, planner, lengths) | first | contenders.stock_plans(count) | statics
 
 
 def predictions(

@@ -20,7 +20,7 @@ _QUEUE_MS = 200  # what waits longer is dropped
 
 
 class Links:
-    """P namespaces, made on entry and removed on exit.
+    """P namespaces, made on entry and removed on exit, or when this process is killed.
 
     Args:
         num_ranks: P.
@@ -37,6 +37,7 @@ class Links:
         if reason is not None:
             raise ValueError(f"No interconnect can be emulated here: {reason}.")
         _clear_away()
+        self._guard = self._start_guard()
         try:
             self._build()
         except BaseException:
@@ -81,9 +82,23 @@ class Links:
         limit = f"rate {int(self.rate_mbit * 1000)}kbit burst {burst_bytes} latency {_QUEUE_MS}ms"
         _run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *limit.split())
 
+    def _start_guard(self) -> subprocess.Popen[bytes]:
+        """A process that removes the networks once this one is gone, however it was ended.
+
+        It waits for the end of a pipe that nobody writes to, in a session of its own, where no signal of ours arrives.
+        """
+        removing = "; ".join(f"ip netns delete {namespace} 2>/dev/null" for namespace in self._namespaces())
+        return subprocess.Popen(["sh", "-c", f"read _; {removing}"], stdin=subprocess.PIPE, start_new_session=True)
+
     def _remove(self) -> None:
-        for namespace in (self._bridge, *map(self._namespace, range(self.num_ranks))):
+        for namespace in self._namespaces():
             _delete(namespace)
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+
+    def _namespaces(self) -> list[str]:
+        return [self._bridge, *map(self._namespace, range(self.num_ranks))]
 
 
 def unavailable() -> str | None:

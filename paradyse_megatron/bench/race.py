@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 RACE = "paradyse_megatron.bench.race:race"
 REACH = "paradyse_megatron.bench.race:reach"
 
 
 def race(
-    shape: Mapping[str, Any], documents: Sequence[Sequence[int]], plans: Mapping[str, Sequence[str | None]]
+    shape: Mapping[str, Any],
+    documents: Sequence[Sequence[int]],
+    plans: Mapping[str, Sequence[str | None]],
+    budget_seconds: float | None,
 ) -> dict[str, list[float]]:
-    """Worker: milliseconds of each contender on each document, forward and backward, on the slowest rank."""
+    """Worker: milliseconds of each contender on each document, forward and backward, on the slowest rank.
+
+    Args:
+        budget_seconds: no further document begins after that; None for no limit.
+    """
     from paradyse_megatron.bench.contenders import parse
     from paradyse_megatron.bench.model import gpt, step_under
     from paradyse_megatron.costmodel.shape import ModelShape
     from paradyse_megatron.profiling import stopwatch
 
-    of_shape = ModelShape(**shape)
+    of_shape, begin = ModelShape(**shape), time.monotonic()
     longest = max(map(len, documents)) + 64
     models = {stock: gpt(of_shape, longest, stock) for stock in (False, True)}
     group = models[False].decoder.layers[0].self_attention.tp_group
@@ -33,15 +44,28 @@ def race(
         parsed = parse(plan, of_shape.num_layers)
         return stopwatch.milliseconds(lambda: step_under(models[plan is None], documents[document], parsed), group)
 
+    shortest = min(range(len(documents)), key=lambda document: len(documents[document]))
     for of_documents in plans.values():  # what is made on first use
-        milliseconds(0, of_documents[0])
+        milliseconds(shortest, of_documents[shortest])
     names = list(plans)
-    times: dict[str, list[float]] = {name: [0.0] * len(documents) for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
     for document in range(len(documents)):
+        if document and budget_seconds is not None and _is_over(begin + budget_seconds, group):
+            break
         shift = document % len(names)
         for name in names[shift:] + names[:shift]:
-            times[name][document] = milliseconds(document, plans[name][document])
+            times[name].append(milliseconds(document, plans[name][document]))
     return times
+
+
+def _is_over(end: float, group: dist.ProcessGroup) -> bool:
+    """Whether it is later than `end` on rank 0's clock, the same answer on every rank."""
+    import torch
+    import torch.distributed as dist
+
+    over = torch.tensor([time.monotonic() > end])
+    dist.broadcast(over, group=group, group_src=0)
+    return bool(over)
 
 
 def reach(

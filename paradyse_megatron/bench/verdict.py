@@ -22,12 +22,14 @@ class Verdict:
         times: milliseconds of each contender on each document.
         reach: the longest length that a contender trained within the memory limit; 0 for none.
         predicted: milliseconds that the cost model says for all documents together, by contender.
+        untried: static configurations for whose reach there was no time; taken to train every document.
     """
 
     lengths: Sequence[int]
     times: Mapping[str, Sequence[float]]
     reach: Mapping[str, int]
     predicted: Mapping[str, float]
+    untried: Sequence[str] = ()
 
     KEYS: ClassVar[tuple[str, ...]] = (
         "speedup_over_best_static",
@@ -50,6 +52,7 @@ class Verdict:
             "longest_length_over_tp_sp": self._reach_ratio("tp_sp"),
             "longest_length_over_tp_sp_full": self._reach_ratio("tp_sp+full"),
             "completing": self.completing(),
+            "untried_within_limit": list(self.untried),
             "best_static": min(self.completing(), key=self.total, default=None),
             "best_static_unlimited": min(self.statics(), key=self.total),
             "regret_by_length": self.regret_by_bucket(),
@@ -65,8 +68,9 @@ class Verdict:
         return [name for name in self.times if name not in SPECIAL and not name.endswith(AGAIN)]
 
     def completing(self) -> list[str]:
-        """Static configurations that trained the longest document within the limit."""
-        return [name for name in self.statics() if self.reach.get(name, 0) >= max(self.lengths)]
+        """Static configurations that trained the longest document within the limit, and untried ones."""
+        longest = max(self.lengths)
+        return [name for name in self.statics() if name in self.untried or self.reach.get(name, 0) >= longest]
 
     def total(self, name: str) -> float:
         """Milliseconds of all documents."""
@@ -78,8 +82,9 @@ class Verdict:
         return None if best is None else best / self.total(dynamic)
 
     def _reach_ratio(self, static: str) -> float | None:
-        """None where the static one trains nothing."""
-        return self.reach[DYNAMIC_LIMITED] / self.reach[static] if self.reach[static] else None
+        """None where the static one trains nothing, or where there was no time to try both."""
+        mine, theirs = self.reach.get(DYNAMIC_LIMITED), self.reach.get(static)
+        return mine / theirs if mine is not None and theirs else None
 
     def by_bucket(self, name: str) -> dict[str, float]:
         """Milliseconds summed over the documents up to each length of `BUCKETS` (and above the one before)."""

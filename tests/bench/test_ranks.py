@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -13,6 +15,7 @@ from paradyse_megatron.bench.links import Links, unavailable
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.configs import shipped
+from tests.ranks import REPOSITORY
 
 NUM_BYTES = 4_000_000
 
@@ -25,8 +28,7 @@ def test_a_link_has_its_rate_and_is_gone_afterwards():
     assert outcome.failure is None
     wanted = NUM_BYTES / 2 * 8 / 80e6
     assert all(0.9 * wanted <= seconds <= 3 * wanted for seconds in outcome.results), (outcome.results, wanted)
-    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    assert f"paradyse{os.getpid()}" not in left
+    assert f"paradyse{os.getpid()}" not in _networks()
 
 
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -35,8 +37,30 @@ def test_what_a_killed_benchmark_left_behind_is_cleared_away():
     gone.wait()
     subprocess.run(["ip", "netns", "add", f"paradyse{gone.pid}-0"], check=True)
     with Links(1, rate_mbit=100):
-        there = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        there = _networks()
     assert f"paradyse{os.getpid()}-0" in there and f"paradyse{gone.pid}-0" not in there
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_benchmark_leaves_no_networks(how):
+    code = "from tests.bench.workers import hold_links; hold_links()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=REPOSITORY
+    ) as benchmark:
+        assert benchmark.stdout is not None and benchmark.stdout.readline() == b"up\n"
+        mine = f"paradyse{benchmark.pid}-"
+        assert mine in _networks()
+        benchmark.send_signal(how)
+        benchmark.wait(30)
+    end = time.monotonic() + 30
+    while mine in _networks() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert mine not in _networks()
+
+
+def _networks() -> str:
+    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
 
 
 def test_a_rank_that_fails_ends_the_others_and_is_named():

@@ -56,3 +56,11 @@ def test_nobody_may_complete():
     found = Verdict(LENGTHS, TIMES, dict.fromkeys(REACH, 0), dict.fromkeys(TIMES, 1.0)).as_dict()
     assert found["speedup_over_best_static"] is None and found["best_static"] is None
     assert found["longest_length_over_tp_sp"] is None
+
+
+def test_a_static_choice_that_was_not_tried_counts_as_one_that_completes():
+    predicted = dict.fromkeys(TIMES, 1.0)
+    found = Verdict(LENGTHS, TIMES, {"dynamic within the limit": 8192}, predicted, ["ulysses", "tp_sp+full"])
+    assert found.completing() == ["tp_sp+full", "ulysses"]
+    assert found.as_dict()["speedup_over_best_static"] == pytest.approx(75 / 81)
+    assert found.as_dict()["longest_length_over_tp_sp"] is None

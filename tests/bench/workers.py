@@ -24,3 +24,12 @@ def fail_on_rank_1() -> None:
     if dist.get_rank() == 1:
         raise MemoryError("as if it were real")
     time.sleep(60)
+
+
+def hold_links() -> None:
+    """The main program of a benchmark that is killed while its networks are up."""
+    from paradyse_megatron.bench.links import Links
+
+    with Links(2, rate_mbit=100):
+        print("up", flush=True)
+        time.sleep(60)

@@ -49,8 +49,21 @@ def answer(content: dict[str, Any]) -> Answer:
         for name, rate in sorted(found["tokens_per_second"].items(), key=lambda item: -item[1])
     ]
     notes = [f"{_number(content[key])} {text}" for key, text in SHOWN.items()]
+    notes += _cut_short(content)
     columns = ("interconnect", "choice", "tokens/s", "longest within the limit", "predicted / measured")
     return Answer(content, "Plans by length against static choices", columns, rows, notes)
+
+
+def _cut_short(content: dict[str, Any]) -> list[str]:
+    """What there was no time for."""
+    wanted, said = len(content["lengths"]), []
+    for level, found in content["levels"].items():
+        if len(found["lengths_raced"]) < wanted:
+            said.append(f"{level}: the time ended the race after {len(found['lengths_raced'])} of {wanted} documents")
+        if found["untried_within_limit"]:
+            names = ", ".join(found["untried_within_limit"])
+            said.append(f"{level}: no time to try within the memory limit, taken to train all documents: {names}")
+    return said
 
 
 def _number(value: float | None) -> str:

@@ -1,0 +1,65 @@
+"""A benchmark that has a time in all: what it leaves out then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paradyse_megatron.bench.budget import TimeBudget
+from paradyse_megatron.bench.dynamic import QUICK, SHAPE, _longest_first
+from paradyse_megatron.bench.race import RACE
+from paradyse_megatron.bench.ranks import run_on_ranks
+from paradyse_megatron.bench.reach import find_reach
+from paradyse_megatron.cli.benches import dynamic
+
+TINY = replace(SHAPE, hidden_size=64, ffn_hidden_size=64, num_layers=1)
+
+
+def test_what_is_left():
+    assert TimeBudget(None).left() is None and TimeBudget(None).at_most(7) == 7
+    budget = TimeBudget(100)
+    assert 99 < budget.left() <= 100 and 49 < budget.left(0.5) <= 50 and budget.at_most(7) == 7
+    assert TimeBudget(0).left() == 0 and TimeBudget(0).at_most(7) == 0
+
+
+def test_quick_leaves_a_margin_below_twenty_minutes():
+    assert QUICK.total_seconds is not None and QUICK.total_seconds <= 18.5 * 60
+
+
+def test_the_longest_document_is_raced_first():
+    documents = [[1], [1, 2], [1, 2, 3, 4], [1, 2, 3]]
+    assert [len(each) for each in _longest_first(documents)] == [4, 1, 2, 3]
+
+
+def test_a_race_whose_time_is_over_has_times_of_every_contender_on_the_same_documents():
+    documents = [list(range(length + 1)) for length in (24, 10, 16)]
+    plans = {"stock": [None] * 3, "tp_sp": ["tp_sp"] * 3, "mixed": ["tp_sp", "ulysses", "ring"]}
+    arguments = {"shape": TINY.as_dict(), "documents": documents, "plans": plans}
+    raced = []
+    for seconds in (0.0, None):
+        outcome = run_on_ranks(RACE, 2, arguments | {"budget_seconds": seconds}, timeout_seconds=240)
+        assert outcome.failure is None, outcome.failure
+        assert all(time > 0 for of in outcome.results[0].values() for time in of)
+        raced.append({name: len(of) for name, of in outcome.results[0].items()})
+    assert raced == [dict.fromkeys(plans, 1), dict.fromkeys(plans, 3)]
+
+
+def test_without_time_nobody_is_tried_within_the_limit(tmp_path):
+    plans = {"dynamic": ["tp_sp"], "tp_sp": ["tp_sp"]}
+    found = find_reach(TINY, [16], plans, 2**30, 2, TimeBudget(1), tmp_path / "notes")
+    assert found.untried == ["dynamic", "tp_sp"] and found.longest == {} == found.out_of_memory
+
+
+def test_within_the_limit_a_document_that_is_too_long_fails_to_allocate(tmp_path):
+    plans = {"tp_sp": ["tp_sp", "tp_sp"]}
+    found = find_reach(TINY, [64, 4096], plans, 64 * 2**20, 2, TimeBudget(200), tmp_path / "notes")
+    assert (found.longest, found.out_of_memory, found.untried) == ({"tp_sp": 64}, {"tp_sp": 4096}, [])
+
+
+def test_what_was_left_out_is_said():
+    level = {"lengths_raced": [9, 8], "untried_within_limit": ["ring", "metp"]}
+    content = {"lengths": [9, 8, 7], "levels": {"loopback": level}}
+    assert dynamic._cut_short(content) == [
+        "loopback: the time ended the race after 2 of 3 documents",
+        "loopback: no time to try within the memory limit, taken to train all documents: ring, metp",
+    ]
+    assert dynamic._cut_short({"lengths": [9, 8], "levels": {"loopback": level | {"untried_within_limit": []}}}) == []
