@@ -13,6 +13,7 @@ from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
 from paradyse_megatron.layouts.section import is_whole
 from paradyse_megatron.layouts.zigzag import contiguous_positions, zigzag_positions
+from tests.ranks import REPOSITORY
 
 RANKS = (2, 3, 5, 8)
 
@@ -220,3 +221,30 @@ def test_each_side_of_the_wire_is_read_once_and_written_once():
     assert [plan.packs[0].num_elements, plan.unpacks[0].num_elements] == [once, once]
     assert sum(blocks.num_elements for blocks in plan.direct[0]) == once
     assert set(plan.packs[0].length.tolist()) == {once // 64 // 8}  # one piece a token and rank
+
+
+def moved_bytes(conversion: Conversion) -> int:
+    """Read and written on a rank by both of its sides, without the exchange; bf16."""
+    source, target = conversion.source, conversion.target
+    ends = [layout.sections(0, contiguous_strides(layout.shapes)) for layout in (source, target)]
+    stays = [is_whole(ends[0]), target.is_view(0) or is_whole(ends[1])]
+    moved = [sum(section.num_elements for section in end) for end, whole in zip(ends, stays, strict=True) if not whole]
+    return 2 * 2 * sum(moved)
+
+
+def test_the_floor_that_the_documentation_states_is_that_of_the_sections():
+    """7B, P = 8, 32,768 tokens."""
+    sizes = AttentionSizes(HeadDealing(32, 32, 8), 128, 4096, 1)
+    qkv, context = qkv_to_heads(sizes), context_to_tokens(sizes)
+    forward = moved_bytes(qkv) + moved_bytes(context)
+    backward = moved_bytes(qkv.inverse) + moved_bytes(context.inverse)
+    sent = 2 * 8 * (qkv.source.block_elements + context.source.block_elements)
+    stated = (REPOSITORY / "docs" / "architecture.md").read_text()
+    for number in (
+        f"writes {forward / 1e6:.0f} MB a rank in forward and {backward / 1e6:.0f} MB in backward",
+        f"is {forward / 3.35e6:.0f} µs and {backward / 3.35e6:.0f} µs; computed",
+        f"reads {sent / 1e6:.0f} MB and writes as much",
+        f"`symm` needs {2 * sent / 1e6:.0f} MB",
+        f"instead of all of this: {4 * sent / 3.35e6:.0f} µs",
+    ):
+        assert number in stated, number
