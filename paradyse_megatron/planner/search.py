@@ -34,33 +34,37 @@ NEAR_ENOUGH = 1.005
 
 
 def greedy_choice(problem: Problem) -> Choice | None:
-    """A fast choice that fits, or None exactly when no choice fits."""
+    """A fast choice that fits, or None exactly when none fits; with each size of the buffer that promises more."""
+    found = levels(problem)
+    bounds = [least_milliseconds_of(level.problem) for level in found] if len(found) > 1 else [0.0]
     best, best_ms = None, math.inf
-    for level in levels(problem):
-        if best is not None and least_milliseconds_of(level.problem) >= best_ms:
-            continue
-        choice = _greedy(level.problem)
+    for least_ms, level in sorted(zip(bounds, found, strict=True), key=lambda each: each[0]):
+        cutoff_ms = best_ms / NEAR_ENOUGH
+        if best is not None and least_ms >= cutoff_ms:
+            break
+        choice = _greedy(level.problem, cutoff_ms)
         if choice is not None and level.problem.milliseconds(choice) < best_ms:
             best, best_ms = level.in_whole(choice), level.problem.milliseconds(choice)
     return best
 
 
-def _greedy(problem: Problem) -> Choice | None:
-    """Of a problem without buffers."""
+def _greedy(problem: Problem, cutoff_ms: float) -> Choice | None:
+    """Of a problem without buffers; of no use is what takes `cutoff_ms` or more."""
     kept = [efficient_indices(options, problem.budget_bytes, problem.num_in_flight) for options in problem.kinds]
     if not all(kept):
         return None
     kinds = tuple(tuple(options[i] for i in indices) for options, indices in zip(problem.kinds, kept, strict=True))
-    choice = _search(Problem(kinds, problem.layers, problem.budget_bytes, problem.head_bytes, problem.num_in_flight))
+    efficient = Problem(kinds, problem.layers, problem.budget_bytes, problem.head_bytes, problem.num_in_flight)
+    choice = _search(efficient, cutoff_ms)
     return None if choice is None else tuple(kept[kind][i] for kind, i in zip(problem.layers, choice, strict=True))
 
 
-def _search(problem: Problem) -> Choice | None:
+def _search(problem: Problem, cutoff_ms: float) -> Choice | None:
     fastest: Choice = (0,) * len(problem.layers)
     if problem.fits(fastest):
         return fastest
     start = least_saved_within(problem, problem.budget_bytes)
-    return None if start is None else _arranged(problem, _Beam(problem, start).widen())
+    return None if start is None else _arranged(problem, _Beam(problem, start, cutoff_ms).widen())
 
 
 class _Suffix(NamedTuple):
@@ -90,12 +94,12 @@ class _Suffix(NamedTuple):
 
 
 class _Beam:
-    def __init__(self, problem: Problem, start: Choice):
+    def __init__(self, problem: Problem, start: Choice, cutoff_ms: float):
         self._problem = problem
         self._bounds: Bounds = find_bounds(problem)
         self._levels: list[list[_Suffix]] = [[] for _ in range(len(problem.layers) + 1)]
         self._best = start
-        self._best_ms = problem.milliseconds(start)
+        self._best_ms = min(problem.milliseconds(start), cutoff_ms)
         self._work = 0
 
     def widen(self) -> Choice:

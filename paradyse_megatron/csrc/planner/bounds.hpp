@@ -161,11 +161,4 @@ inline double least_milliseconds_of(const Problem& problem) {
     return most_ms;
 }
 
-// The same of any problem whose options are sorted, fastest first.
-inline double least_milliseconds(const Problem& problem) {
-    double least_ms = std::numeric_limits<double>::infinity();
-    for (const Level& level : levels(problem)) least_ms = std::min(least_ms, least_milliseconds_of(level.problem));
-    return least_ms;
-}
-
 }  // namespace paradyse

@@ -91,16 +91,18 @@ struct Stage {
         Problem sorted = whole;
         sort_fastest_first(sorted.kinds);
         std::array<double, 2> least_ms;
+        std::array<std::vector<double>, 2> by_level;
         for (const int head : {0, 1}) {
             sorted.head = costs.heads[head].saved, sorted.head_buffer = costs.heads[head].buffer;
-            least_ms[head] = least_milliseconds(sorted);
+            by_level[head] = least_by_level(sorted);
+            least_ms[head] = *std::min_element(by_level[head].begin(), by_level[head].end());
         }
         const bool chunked_first =
             least_ms[1] + costs.heads[1].milliseconds < least_ms[0] + costs.heads[0].milliseconds;
         std::array<std::optional<Draft>, 2> found;
         for (const int head : {chunked_first ? 1 : 0, chunked_first ? 0 : 1}) {
             if (found[1 - head] && cannot_beat(costs, head, least_ms[head], *found[1 - head])) return *found[1 - head];
-            std::optional<Choice> choice = greedy(*problems[head]);
+            std::optional<Choice> choice = greedy(*problems[head], by_level[head]);
             if (choice) found[head] = weighed(*problems[head], costs, head, *std::move(choice));
         }
         if (found[0] && found[1]) return is_better(*found[1], *found[0]) ? *found[1] : *found[0];

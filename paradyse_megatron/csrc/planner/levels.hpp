@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <set>
 
 #include "problem.hpp"
 
@@ -24,6 +23,8 @@ inline std::optional<Level> level_of(const Problem& problem, int64_t buffer) {
     for (const Options& options : problem.kinds) {
         Options& kept = level.problem.kinds.emplace_back();
         std::vector<int>& indices = level.indices.emplace_back();
+        kept.reserve(options.size());
+        indices.reserve(options.size());
         for (int index = 0; index < static_cast<int>(options.size()); ++index) {
             const Cost& cost = options[index];
             if (cost.buffer > buffer) continue;
@@ -37,9 +38,12 @@ inline std::optional<Level> level_of(const Problem& problem, int64_t buffer) {
 
 // The largest buffer first, with which every option can be had.
 inline std::vector<Level> levels(const Problem& problem) {
-    std::set<int64_t, std::greater<>> buffers{problem.head_buffer};
+    std::vector<int64_t> buffers{problem.head_buffer};
     for (const Options& options : problem.kinds)
-        for (const Cost& cost : options) buffers.insert(std::max(cost.buffer, problem.head_buffer));
+        for (const Cost& cost : options)
+            if (cost.buffer > problem.head_buffer && std::find(buffers.begin(), buffers.end(), cost.buffer) == buffers.end())
+                buffers.push_back(cost.buffer);
+    std::sort(buffers.begin(), buffers.end(), std::greater<>());
     std::vector<Level> found;
     for (int64_t buffer : buffers)
         if (std::optional<Level> level = level_of(problem, buffer)) found.push_back(*std::move(level));

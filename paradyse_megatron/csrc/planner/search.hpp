@@ -1,6 +1,7 @@
 // A fast choice that fits: widening beams under a lower bound. Twin of planner/search.py, which explains it.
 #pragma once
 
+#include <numeric>
 #include <tuple>
 
 #include "bounds.hpp"
@@ -38,9 +39,10 @@ class Beam {
         kept_.reserve(problem.num_layers() + 1);
     }
 
-    Choice widen(Choice best) {
+    // From a choice that fits; of no use is what takes `cutoff_ms` or more.
+    Choice widen(Choice best, double cutoff_ms) {
         best_ = std::move(best);
-        best_ms_ = problem_.milliseconds(best_);
+        best_ms_ = std::min(problem_.milliseconds(best_), cutoff_ms);
         const double enough = kNearEnough * bounds_.time(problem_.num_layers(), 0.0, problem_.budget - problem_.head);
         for (size_t width = 1;; width *= kWidening) {
             const bool was_cut = pass(width);
@@ -160,7 +162,7 @@ inline void arrange(const Problem& problem, Choice& choice) {
 }
 
 // Of a problem without buffers.
-inline std::optional<Choice> greedy_of(const Problem& problem) {
+inline std::optional<Choice> greedy_of(const Problem& problem, double cutoff_ms) {
     Problem reduced{{}, problem.layers, problem.budget, problem.head, problem.in_flight};
     std::vector<std::vector<int>> kept;
     for (const Options& options : problem.kinds) {
@@ -173,7 +175,7 @@ inline std::optional<Choice> greedy_of(const Problem& problem) {
     if (!reduced.fits(choice)) {
         std::optional<Choice> start = least_saved_within(reduced, reduced.budget);
         if (!start) return std::nullopt;
-        choice = Beam(reduced).widen(*std::move(start));
+        choice = Beam(reduced).widen(*std::move(start), cutoff_ms);
         arrange(reduced, choice);
     }
     for (int layer = 0; layer < problem.num_layers(); ++layer)
@@ -181,21 +183,35 @@ inline std::optional<Choice> greedy_of(const Problem& problem) {
     return choice;
 }
 
-inline double sorted_least_milliseconds(Problem problem) {
-    sort_fastest_first(problem.kinds);
-    return least_milliseconds_of(problem);
+// By level of a problem whose options are sorted, fastest first.
+inline std::vector<double> least_by_level(const Problem& problem) {
+    std::vector<double> least_ms;
+    for (const Level& level : levels(problem)) least_ms.push_back(least_milliseconds_of(level.problem));
+    return least_ms;
 }
 
-inline std::optional<Choice> greedy(const Problem& problem) {
+// The bounds of `least_by_level`, where they are known already.
+inline std::optional<Choice> greedy(const Problem& problem, std::vector<double> least_ms = {}) {
+    const std::vector<Level> found = levels(problem);
+    if (found.size() == 1) least_ms = {0.0};
+    if (least_ms.empty()) {
+        Problem sorted = problem;
+        sort_fastest_first(sorted.kinds);
+        least_ms = least_by_level(sorted);
+    }
+    std::vector<int> order(found.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return least_ms[a] < least_ms[b]; });
     std::optional<Choice> best;
-    double best_ms = 0.0;
-    for (const Level& level : levels(problem)) {
-        if (best && sorted_least_milliseconds(level.problem) >= best_ms) continue;
-        std::optional<Choice> choice = greedy_of(level.problem);
+    double best_ms = std::numeric_limits<double>::infinity();
+    for (const int at : order) {
+        const double cutoff_ms = best_ms / kNearEnough;
+        if (best && least_ms[at] >= cutoff_ms) break;
+        std::optional<Choice> choice = greedy_of(found[at].problem, cutoff_ms);
         if (!choice) continue;
-        const double milliseconds = level.problem.milliseconds(*choice);
+        const double milliseconds = found[at].problem.milliseconds(*choice);
         if (best && milliseconds >= best_ms) continue;
-        best = level.in_whole(*std::move(choice)), best_ms = milliseconds;
+        best = found[at].in_whole(*std::move(choice)), best_ms = milliseconds;
     }
     return best;
 }
