@@ -12,9 +12,10 @@ from tests.runtime.test_trace import LINE
 
 LINES = [
     replace(LINE, seq_length=100, padded_length=100, plan="tp_sp", predicted_ms=12.0, measured_ms=10.0, loss=4.0),
-    replace(LINE, seq_length=200, padded_length=300, plan="ring*1,tp_sp*3", predicted_ms=15.0, measured_ms=30.0),
+    replace(LINE, seq_length=200, padded_length=300, plan="ring*1,tp_sp*3", predicted_ms=15.0, measured_ms=30.0,
+            predicted_bytes=1200, measured_bytes=800, decision_us=9.0),
     replace(LINE, seq_length=300, padded_length=300, plan="ring*1,tp_sp*3", measured_ms=None, loss=None),
-]
+]  # fmt: skip
 
 
 def test_every_value():
@@ -23,15 +24,22 @@ def test_every_value():
     expected = {
         "tokens_per_second": 1e3 * 300 / 40,
         "measured-ms": 20,
+        "predicted-ms": (12 + 15 + 5) / 3,
         "predict-error-pct": (20 + 50) / 2,
-        "memory-error-pct": 100 / 9,
-        "padding-pct": 100 / 7,
+        "measured-peak-bytes": 900,
+        "predicted-peak-bytes": 1200,
+        "memory-error-pct": (100 / 9 + 50 + 100 / 9) / 3,
+        "padding-pct": 100 * 100 / 700,
         "seq-length-mean": 200,
+        "seq-length-max": 300,
         "plan_changes": 2,
         "plans": 2,
-        "loss": 3,
+        "decision-us": 3,
+        "loss": (4 + 2) / 2,
         "share/ring": (1 / 4 + 1 / 4) / 3,
+        "share/tp_sp": (1 + 3 / 4 + 3 / 4) / 3,
     }
+    assert found.keys() == {f"paradyse/{key}" for key in expected}
     for key, value in expected.items():
         assert found[f"paradyse/{key}"] == pytest.approx(value), key
 

@@ -75,12 +75,9 @@ def two_ranks(corpus, two_ranks_folder):
 
 def test_tensorboard_gets_our_metrics(two_ranks, two_ranks_folder):
     """Once an iteration here, and what the trace says: its rank is another than the one that writes."""
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
-    events = accumulator(str(two_ranks_folder / "tensorboard"), {"scalars": 0}).Reload()
-    ours = {key for key in events.Tags()["scalars"] if key.startswith("paradyse/")}
+    found = _scalars(two_ranks_folder / "tensorboard")
     not_predicted = {f"paradyse/{key}" for key in KEYS if "predict" not in key and key != "memory-error-pct"}
-    assert ours == not_predicted | {"paradyse/share/ulysses", "paradyse/share/ring"}
-    found = {key: {event.step: event.value for event in events.Scalars(key)} for key in ours}
+    assert found.keys() == not_predicted | {"paradyse/share/ulysses", "paradyse/share/ring"}
     for iteration in range(1, ITERATIONS + 1):
         lines = [line for line in two_ranks.trace if line.iteration == iteration]
         expected = metrics(lines)
@@ -90,6 +87,14 @@ def test_tensorboard_gets_our_metrics(two_ranks, two_ranks_folder):
                 assert found[f"paradyse/{key}"][iteration] == pytest.approx(value, rel=1e-5), (key, iteration)
         assert found["paradyse/tokens_per_second"][iteration] > 0
     assert set(found["paradyse/plan_changes"].values()) == {0}
+
+
+def _scalars(folder: Path) -> dict[str, dict[int, float]]:
+    """Values by our keys and by iteration."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    events = accumulator(str(folder), {"scalars": 0}).Reload()
+    ours = [key for key in events.Tags()["scalars"] if key.startswith("paradyse/")]
+    return {key: {event.step: event.value for event in events.Scalars(key)} for key in ours}
 
 
 def test_wandb_gets_our_metrics(two_ranks, two_ranks_folder):
@@ -103,16 +108,33 @@ def test_wandb_gets_our_metrics(two_ranks, two_ranks_folder):
 
 @pytest.mark.parametrize("case", CASES)
 def test_four_ranks_match_one(corpus, reference, tmp_path, case):
-    """From the same checkpoint, optimizer state included, and with plans that differ between micro-batches."""
+    """From the same checkpoint, optimizer state included, and with plans that differ between micro-batches.
+
+    As plans come from costs, every metric is there, the predicted ones too.
+    """
     model, flags = CASES[case]
     expected, folder = reference(model)
     flags = f"{SMOOTH} {model} --tensor-model-parallel-size 2 --make-vocab-size-divisible-by 256 {flags}"
+    flags += f" --tensorboard-dir {tmp_path}/tensorboard"
     found = train(corpus, tmp_path, f"{flags} --load {folder} --ckpt-step 2 --paradyse-strategies {FOUR_STRATEGIES}", 4)
     assert len(found.plans) > 2 and "ring" in str(found.plans)
     _assert_equal(found, expected.since(3), TOLERANCE)
     assert len(found.grad_norms) == 4
     for iteration, norm in found.grad_norms.items():  # printed with three decimals
         assert norm == pytest.approx(expected.grad_norms[iteration], rel=1e-4, abs=1.1e-3)
+    _assert_every_metric_is_written(_scalars(tmp_path / "tensorboard"), found)
+
+
+def _assert_every_metric_is_written(written: dict[str, dict[int, float]], found: Result) -> None:
+    """In each iteration; predicted times as the trace has them, where one replica's micro-batches are all."""
+    assert {key for key in written if "/share/" not in key} == {f"paradyse/{key}" for key in KEYS}
+    replicas = {line.rank for line in found.trace}
+    for iteration in sorted({line.iteration for line in found.trace}):
+        assert all(iteration in written[f"paradyse/{key}"] for key in KEYS)
+        expected = metrics([line for line in found.trace if line.iteration == iteration])
+        if len(replicas) == 1:
+            predicted = written["paradyse/predicted-ms"][iteration]
+            assert predicted == pytest.approx(expected["paradyse/predicted-ms"], rel=1e-5)
 
 
 def test_overlap_changes_nothing(corpus, two_ranks, tmp_path):
