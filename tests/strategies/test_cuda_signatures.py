@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from paradyse_megatron.strategies.attention.core import Block, attend, attend_backward
 from paradyse_megatron.strategies.attention.merge import accumulator_dtype, merge_block_
 from paradyse_megatron.strategies.attention.ring import Ring, _block_gradients
-from paradyse_megatron.strategies.attention.ulysses import _causal_attention
+from paradyse_megatron.strategies.attention.ulysses import causal_attention
 
 pytestmark = pytest.mark.usefixtures("unmapped_cuda")
 
@@ -123,7 +123,7 @@ def test_a_ring_walk_merges_and_differentiates_every_block(kernels, heads, group
 def test_attention_of_whole_sequences_keeps_their_shape(kernels, dtype, heads, groups):
     query = torch.empty(TOKENS, BATCH, heads, HEAD_DIM, dtype=dtype, device="cuda")
     key, value = torch.empty(2, TOKENS, BATCH, groups, HEAD_DIM, dtype=dtype, device="cuda").unbind()
-    output = _causal_attention(query, key, value, 0.125)
+    output = causal_attention(query, key, value, 0.125)
     assert output.shape == (TOKENS, BATCH, heads, HEAD_DIM)
     assert output.dtype == dtype and output.device.type == "cuda"
 

@@ -33,20 +33,32 @@ def ulysses_attention(
     Needs g to be a multiple of P or P of g. With `recompute_core` what attention makes of the exchanged q, k, v is
     not kept but computed again in backward; nothing is exchanged again.
     """
-    sizes = geometry.sizes(hidden, group.size())
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(hidden, qkv_weight, qkv_bias)
-
-    def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        query, key = prepare(query, key, slice(0, query.shape[0]))
-        return _causal_attention(query, key, value, geometry.softmax_scale)
-
-    attended = run_core(core, convert(qkv_to_heads(sizes), group, mixed), recompute_core)
-    (context,) = convert(context_to_tokens(sizes), group, attended)
+    context = exchanged_attention(mixed, geometry, group, prepare, recompute_core)
     return gathered_linear(context, proj_weight)
 
 
-def _causal_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+def exchanged_attention(
+    mixed_qkv: Tensor,
+    geometry: Geometry,
+    group: Group,
+    prepare: PrepareHeads = keep_heads,
+    recompute_core: bool = False,
+) -> Tensor:
+    """What lies between the projections: own tokens [s/P, b, (a + 2g) d], fused, to their context [s/P, b, a d]."""
+    sizes = geometry.sizes(mixed_qkv, group.size())
+
+    def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key = prepare(query, key, slice(0, query.shape[0]))
+        return causal_attention(query, key, value, geometry.softmax_scale)
+
+    attended = run_core(core, convert(qkv_to_heads(sizes), group, mixed_qkv), recompute_core)
+    (context,) = convert(context_to_tokens(sizes), group, attended)
+    return context
+
+
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """[s, b, heads, d] to the same, as it comes out of the library."""
     q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
     output = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1])

@@ -1,0 +1,1 @@
+"""Our attention strategies beside independent implementations of the same thing, on CPU ranks with gloo."""
