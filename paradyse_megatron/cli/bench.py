@@ -12,7 +12,17 @@ from typing import Any
 from paradyse_megatron.bench import planner
 from paradyse_megatron.bench.conditions import conditions
 from paradyse_megatron.cli.answer import Answer
-from paradyse_megatron.cli.benches import accuracy, batches, conversions, decisions, dynamic, gpu, overlap
+from paradyse_megatron.cli.benches import (
+    accuracy,
+    batches,
+    convergence,
+    conversions,
+    decisions,
+    dynamic,
+    gpu,
+    overlap,
+    peers,
+)
 from paradyse_megatron.cli.verbs import add_verb
 from paradyse_megatron.planner.jsonfile import write_object
 
@@ -20,11 +30,13 @@ EXAMPLE = planner.EXAMPLE
 BENCHMARKS: dict[str, Any] = {
     "accuracy": accuracy,
     "batches": batches,
+    "convergence": convergence,
     "conversions": conversions,
     "decisions": decisions,
     "dynamic": dynamic,
     "gpu": gpu,
     "overlap": overlap,
+    "peers": peers,
     "planner": planner,
 }
 SCHEMA = 1

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         on_gpu, num_devices = described_devices() if is_dry else _devices()
         num_ranks = _num_ranks(num_devices)
         data = os.environ.get("DATA_PATH") or (str(_demo_prefix(out)) if is_dry else _demo_corpus(out))
-        defaults = _defaults(num_ranks, data, out / "trace.jsonl", on_gpu, arguments)
+        defaults = training_defaults(num_ranks, data, out / "trace.jsonl", on_gpu, arguments)
         command = [*training, *without_overridden(defaults, arguments), *arguments]
         if is_dry:
             return dry_run(command, num_ranks, nodes)
@@ -79,7 +79,7 @@ def _num_ranks(default: int) -> int:
     return int(text)
 
 
-def _defaults(num_ranks: int, data: str, trace: Path, on_gpu: bool, arguments: Sequence[str]) -> list[str]:
+def training_defaults(num_ranks: int, data: str, trace: Path, on_gpu: bool, arguments: Sequence[str]) -> list[str]:
     """All that training gets unless `arguments` say otherwise."""
     own = ["--tensor-model-parallel-size", str(num_ranks), "--data-path", data, "--paradyse-trace", str(trace)]
     has_fused = on_gpu and _last_value("--transformer-impl", arguments) == "transformer_engine"
