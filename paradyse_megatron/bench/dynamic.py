@@ -136,10 +136,12 @@ def _race(
 def memory_limit(costs: CostModel, longest: int) -> int:
     """Bytes of activations: half-way between what the fastest option without recompute and with it need.
 
+    The fastest of those that are there with full recompute too.
+
     At the longest document, so that stock tensor and sequence parallelism, which keeps more, cannot train it without
     recompute, and a static choice has to recompute all layers of all documents or use a slower strategy.
     """
-    plain = [o for o in costs.options if "+" not in o]
+    plain = [option for option in costs.options if f"{option}+full" in costs.options]
     fastest = min(plain, key=lambda option: costs.predict(option, longest).milliseconds)
     return (_peak(costs, fastest, longest) + _peak(costs, f"{fastest}+full", longest)) // 2
 

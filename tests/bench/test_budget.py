@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paradyse_megatron.bench.budget import TimeBudget
-from paradyse_megatron.bench.dynamic import QUICK, SHAPE, _longest_first
+from paradyse_megatron.bench.dynamic import OPTIONS, QUICK, SHAPE, _longest_first, _peak, memory_limit
 from paradyse_megatron.bench.race import RACE
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.bench.reach import find_reach
 from paradyse_megatron.cli.benches import dynamic
+from paradyse_megatron.costmodel.configs import configs_folder
+from paradyse_megatron.costmodel.model import CostModel
 
 TINY = replace(SHAPE, hidden_size=64, ffn_hidden_size=64, num_layers=1)
 
@@ -23,6 +25,19 @@ def test_what_is_left():
 
 def test_quick_leaves_a_margin_below_twenty_minutes():
     assert QUICK.total_seconds is not None and QUICK.total_seconds <= 18.5 * 60
+
+
+def test_the_memory_limit_lies_between_an_option_and_its_recompute_whatever_is_fastest():
+    shipped = CostModel.load(configs_folder() / "costs" / "llama-2-7b-p2-cpu-2core.cost.json")
+    (kind,) = shipped.kinds
+    costs = replace(shipped, costs={kind: {option: shipped.costs[kind][option] for option in OPTIONS}})
+    fastest = set()
+    for length in (256, 1024, 4096, 16384, 65536):
+        plain = [option for option in OPTIONS if "+" not in option]
+        fastest.add(min(plain, key=lambda option: costs.predict(option, length).milliseconds))
+        peaks = [_peak(costs, option, length) for option in OPTIONS]
+        assert min(peaks) < memory_limit(costs, length) < max(peaks)
+    assert "ulysses/tp_sp" in fastest, fastest  # which is there without recompute only
 
 
 def test_the_longest_document_is_raced_first():
