@@ -1,10 +1,11 @@
-"""Makes the pictures of README and docs anew, from shipped cost models and from what is written here:
+"""Makes the pictures of README and docs anew, from shipped cost models, results, and what is written here:
 
 python scripts/make_pictures.py        (needs matplotlib; a few seconds)
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from matplotlib import pyplot as plt
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
+from paradyse_megatron.bench.convergence import draw  # noqa: E402
 from paradyse_megatron.costmodel.model import CostModel  # noqa: E402
 from paradyse_megatron.planner.planner import Planner  # noqa: E402
 
@@ -31,6 +33,8 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams["svg.hashsalt"] = "paradyse"  # the same file each time
     plan_by_length(PICTURES / "plan_by_length.svg")
+    (result,) = (REPOSITORY / "configs" / "results").glob("*-convergence.json")
+    draw(json.loads(result.read_text("utf-8")), PICTURES / "convergence.svg")
     (PICTURES / "house.svg").write_text(house(), encoding="utf-8")
     (PICTURES / "layer.svg").write_text(layers(), encoding="utf-8")
 
