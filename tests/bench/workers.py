@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from typing import Any
@@ -32,6 +33,7 @@ def hold_links() -> None:
     """The main program of a benchmark that is killed while its networks are up."""
     from paradyse_megatron.bench.links import Links
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
     with Links(2, rate_mbit=100):
         print("up", flush=True)
         time.sleep(60)

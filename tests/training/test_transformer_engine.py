@@ -18,7 +18,7 @@ FLAGS = (
 )
 OVERLAPPED = (
     "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-num-buckets 6 "
-    "--paradyse-strategies tp_sp,ulysses,upipe,metp --paradyse-memory-budget 3900KiB"
+    "--paradyse-strategies tp_sp,ulysses,upipe,metp --paradyse-memory-budget 4000KiB"
 )
 """Plans that differ between the micro-batches of a window."""
 
