@@ -19,6 +19,7 @@ from paradyse_megatron.costmodel.polynomial import Polynomial
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Accuracy, Provenance
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.memory import peak_bytes
+from paradyse_megatron.planner.option import Option
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,34 @@ def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
 
 
 def _corrected(option: str, traced: CostModel, found: Measurements, correction: tuple[float, float]) -> OptionCosts:
-    costs, times = traced.costs[traced.kinds[0]][option], found.times.get(option)
+    costs, times = traced.costs[traced.kinds[0]][option], _with_more_work(option, traced, found)
     factor = memory_factor(option, traced, found)
     return OptionCosts(
         fit.fit_times(times, costs.milliseconds) if times else slowed(costs.milliseconds, *correction),
         scaled(costs.saved_bytes, factor),
         scaled(costs.workspace_bytes, factor),
         costs.buffer_bytes,
-        _measured(times or {}, found.peaks.get(option, {})),
+        _measured(found.times.get(option, {}), found.peaks.get(option, {})),
     )
+
+
+def _with_more_work(option: str, traced: CostModel, found: Measurements) -> Times | None:
+    """Samples of an option; one that recomputes takes longer than the same without, whatever noise says.
+
+    By at least half of what it takes longer by description; else a plan would recompute to save time.
+    """
+    times, parts = found.times.get(option), Option.parse(option)
+    once = str(Option(parts.attention, parts.mlp))
+    if times is None or once == option or once not in found.times:
+        return times
+    costs = traced.costs[traced.kinds[0]]
+    without = fit.fit_times(found.times[once], costs[once].milliseconds)
+
+    def least(length: int) -> float:
+        more = costs[option].milliseconds(length) / costs[once].milliseconds(length) - 1
+        return without(length) * (1 + max(0.0, more) / 2)
+
+    return {length: [max(sample, least(length)) for sample in samples] for length, samples in times.items()}
 
 
 def _with_head(costs: HeadCosts, name: str, found: Measurements) -> HeadCosts:

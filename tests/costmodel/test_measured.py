@@ -94,3 +94,17 @@ def test_an_overhead_that_short_lengths_show_does_not_grow_with_length(traced):
     for option in traced.options:
         expected = 2.0 + traced.predict(option, 32_768).milliseconds
         assert measured.predict(option, 32_768).milliseconds == pytest.approx(expected, rel=0.1)
+
+
+def test_recomputing_never_saves_time_whatever_noise_says(traced):
+    """`ring+full` was measured faster than `ring`, which does less: a plan would recompute for no memory's sake."""
+    cluster = Cluster.from_yaml(shipped("clusters", "cpu-2core"))
+    traced = estimate(ModelShape.from_yaml(shipped("models", "tiny")), cluster, 2, options=["ring", "ring+full"])
+    once = {n: [traced.predict("ring", n).milliseconds] * 3 for n in LENGTHS}
+    faster = {n: [0.8 * milliseconds for milliseconds in samples] for n, samples in once.items()}
+    measured = with_measurements(traced, Measurements({"ring": once, "ring+full": faster}))
+    for length in (64, 128, 600, 4096, 32_768):
+        less, more = (measured.predict(option, length).milliseconds for option in ("ring", "ring+full"))
+        assert more > 1.05 * less
+    shown = measured.costs["dense"]["ring+full"].measured
+    assert [point.milliseconds for point in shown] == pytest.approx([faster[n][0] for n in LENGTHS])
