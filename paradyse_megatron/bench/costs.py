@@ -16,22 +16,6 @@ from paradyse_megatron.planner.jsonfile import Json
 RANK = "paradyse_megatron.integration.profile_rank:run"
 
 
-def cost_model_over(
-    shape: ModelShape,
-    num_ranks: int,
-    links: Links | None,
-    budget_seconds: float,
-    longest: int,
-    folder: Path,
-    options: Sequence[str],
-) -> CostModel:
-    """Costs of `options`, traced in this process, which must have no process groups, and measured over `links`."""
-    traced, found = measured_over(shape, num_ranks, links, budget_seconds, longest, folder, options)
-    model = with_measurements(traced, found)
-    kind = model.kinds[0]
-    return replace(model, costs={kind: {option: model.costs[kind][option] for option in options}})
-
-
 def measured_over(
     shape: ModelShape,
     num_ranks: int,
@@ -41,7 +25,10 @@ def measured_over(
     folder: Path,
     options: Sequence[str] | None = None,
 ) -> tuple[CostModel, Measurements]:
-    """The traced cost model, and what ranks over `links` measured; of all options if none are named."""
+    """The traced cost model, and what ranks over `links` measured; of all options if none are named.
+
+    Traced in this process, which must have no process groups.
+    """
     from paradyse_megatron import cpu
 
     cpu.enable()
@@ -62,3 +49,10 @@ def measured_over(
     keep = folder / "measured.json"
     request = Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, options)
     return traced, measurements(request, launch)
+
+
+def measured_alone(traced: CostModel, found: Measurements) -> CostModel:
+    """The cost model of the options that were measured, and of no others."""
+    model = with_measurements(traced, found)
+    kind = model.kinds[0]
+    return replace(model, costs={kind: {name: of for name, of in model.costs[kind].items() if name in found.times}})

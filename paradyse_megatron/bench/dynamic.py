@@ -18,7 +18,7 @@ from typing import Any
 from paradyse_megatron.bench import contenders
 from paradyse_megatron.bench.budget import TimeBudget
 from paradyse_megatron.bench.contenders import DYNAMIC, DYNAMIC_LIMITED, Plans
-from paradyse_megatron.bench.costs import cost_model_over
+from paradyse_megatron.bench.costs import measured_alone, measured_over
 from paradyse_megatron.bench.documents import sample_documents
 from paradyse_megatron.bench.levels import Level, levels
 from paradyse_megatron.bench.links import Links
@@ -104,7 +104,8 @@ def _at_level(
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="paradyse-bench-") as folder, level.links(num_ranks) as links:
         _tell(f"{level.name}: profiling for {size.profile_seconds:.0f} s")
-        costs = cost_model_over(SHAPE, num_ranks, links, size.profile_seconds, size.longest, Path(folder), OPTIONS)
+        place = SHAPE, num_ranks, links, size.profile_seconds, size.longest, Path(folder)
+        costs = measured_alone(*measured_over(*place, OPTIONS))
         lengths = [len(document) - 1 for document in documents]
         limit = memory_limit(costs, max(lengths))
         plans = all_plans(costs, lengths, limit)

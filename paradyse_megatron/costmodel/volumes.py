@@ -84,6 +84,7 @@ def gathered_weights(num_weights: int, num_biases: int, group_size: int) -> Sent
 
 
 def qkv_biases(shape: ModelShape) -> int:
+    """Elements of the q, k, v projection's bias, of all heads; 0 for models without biases."""
     return (shape.query_size + shape.key_value_size) * shape.add_bias
 
 

@@ -98,6 +98,17 @@ def build_library(into: Path, kernels: Path = SOURCES) -> None:
     build(into / "emulated.so", "emulated.cpp", "-shared", "-fPIC", _CHECKS, log, kernels=kernels)
 
 
+def kernels_with(fault: tuple[str, str] | None, file: str, folder: Path) -> Path:
+    """A copy of the kernels in `folder`; with a fault, (right, wrong) text, in the one place of `file` that has it."""
+    kernels = shutil.copytree(SOURCES, folder / "kernels")
+    if fault is not None:
+        right, wrong = fault
+        text = (kernels / file).read_text()
+        assert text.count(right) == 1
+        (kernels / file).write_text(text.replace(right, wrong))
+    return kernels
+
+
 def build(target: Path, source: str, *flags: str, kernels: Path = SOURCES) -> None:
     """Compile a file of this folder with the kernels."""
     assert COMPILER is not None

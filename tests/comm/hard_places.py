@@ -13,7 +13,7 @@ from tests.comm.emulated import kernels_on_cpu
 from tests.comm.same_bytes import random
 
 
-def at_odd_addresses() -> None:
+def assert_moves_at_odd_addresses() -> None:
     """Two pieces of 17 bytes, 21 and 19 apart."""
     local, wire = random((60,), torch.int8), torch.zeros(60, dtype=torch.int8)
     strides = (Axes(0, 0, step, 0, 0, 0) for step in (21, 19))
@@ -23,7 +23,7 @@ def at_odd_addresses() -> None:
     assert wire.count_nonzero() == local.as_strided((2, 17), (21, 1), 1).count_nonzero()
 
 
-def far_apart() -> None:
+def assert_moves_far_apart() -> None:
     """Rows so far apart that their places need 33 bits; what lies between is never touched, so takes no memory."""
     spread = torch.empty_strided((3, 2, 40), (2**31 + 64, 40, 1), dtype=torch.int8)
     rows = random((3, 2, 40), torch.int8)
@@ -36,5 +36,5 @@ def far_apart() -> None:
 
 if __name__ == "__main__":
     with kernels_on_cpu():
-        at_odd_addresses()
-        far_apart()
+        assert_moves_at_odd_addresses()
+        assert_moves_far_apart()

@@ -7,14 +7,12 @@ kernels' sources are compiled as they are, and with each fault that the protocol
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 
 import pytest
 
 from paradyse_megatron.comm import windows
-from paradyse_megatron.comm.nvrtc import SOURCES
-from tests.comm.emulated import COMPILER, build, kernels_on_cpu
+from tests.comm.emulated import COMPILER, build, kernels_on_cpu, kernels_with
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -35,12 +33,7 @@ def program(tmp_path_factory):
     def of(fault: str | None):
         if fault not in built:
             folder = tmp_path_factory.mktemp("protocol")
-            kernels = shutil.copytree(SOURCES, folder / "kernels")
-            if fault is not None:
-                right, wrong = FAULTS[fault]
-                text = (kernels / "workspace.h").read_text()
-                assert text.count(right) == 1
-                (kernels / "workspace.h").write_text(text.replace(right, wrong))
+            kernels = kernels_with(fault and FAULTS[fault], "workspace.h", folder)
             built[fault] = folder / "protocol"
             build(built[fault], "protocol.cpp", "-g", "-pthread", "-fsanitize=thread", kernels=kernels)
         return built[fault]

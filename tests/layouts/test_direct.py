@@ -46,7 +46,7 @@ def pairs_to(conversion, rank: int, peer: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def check(conversion, by_tokens_first: bool, num_ranks: int) -> None:
+def assert_lands(conversion, by_tokens_first: bool, num_ranks: int) -> None:
     ends = (conversion.source, conversion.target)
     plan = block_plan(*(ends if by_tokens_first else ends[::-1]), num_ranks)
     plan = plan if by_tokens_first else plan.inverse()
@@ -78,7 +78,7 @@ SHARED = AttentionSizes(HeadDealing(16, 2, 8), 3, 5, 2)
 def test_every_element_lands_where_the_plan_says_there_and_back(sizes):
     qkv, context = qkv_to_heads(sizes), context_to_tokens(sizes)
     for conversion, by_tokens_first in ((qkv, True), (qkv.inverse, False), (context, False), (context.inverse, True)):
-        check(conversion, by_tokens_first, sizes.dealing.num_ranks)
+        assert_lands(conversion, by_tokens_first, sizes.dealing.num_ranks)
     assert landing_of(qkv.source).is_wire == (sizes.dealing.num_copies > 1)
     assert not landing_of(qkv.target).is_wire and not landing_of(context.target).is_wire
 
@@ -87,8 +87,8 @@ def test_every_element_lands_where_the_plan_says_there_and_back(sizes):
 def test_every_chunk_lands_where_the_plan_says(num_ranks):
     for subgroup_size in (size for size in range(1, num_ranks) if num_ranks % size == 0):
         conversion = contiguous_to_zigzag(num_ranks, subgroup_size, 7)
-        check(conversion, True, num_ranks)
-        check(conversion.inverse, False, num_ranks)
+        assert_lands(conversion, True, num_ranks)
+        assert_lands(conversion.inverse, False, num_ranks)
 
 
 @settings(deadline=None, max_examples=15)
