@@ -116,10 +116,11 @@ def _with_head(costs: HeadCosts, name: str, found: Measurements) -> HeadCosts:
 
 def _typical_correction(traced: CostModel, found: Measurements) -> tuple[float, float]:
     """Of all measured points of layers, as `fit.corrected` gives it."""
+    of_layers = traced.costs[traced.kinds[0]]
     pairs = [
-        (traced.costs[traced.kinds[0]][option].milliseconds(length), statistics.median(samples))
+        (of_layers[option].milliseconds(length), statistics.median(samples))
         for option, times in found.times.items()
-        if option in traced.options
+        if option in of_layers
         for length, samples in times.items()
     ]
     return fit.corrected(*zip(*pairs, strict=True)) if pairs else (0.0, 1.0)

@@ -156,6 +156,7 @@ def test_selective_recompute_drops_what_only_the_core_keeps():
         "metp": output + lse,
     }
     rounds = {"upipe": 4, "upipe2": 2, "metp": 2}
+    assert {name: activations.rounds(name, setting) for name in rounds} == rounds
     for attention, per_row in dropped.items():
         kept, lean = (activations.layer(Option(attention, "gathered", how), setting) for how in ("none", "selective"))
         assert (kept.saved(2) - lean.saved(2)) / 4 == per_row
