@@ -16,6 +16,7 @@ from paradyse_megatron import CostModel
 from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.option import Option
+from tests.ranks import run_ranks
 
 SMALL = ModelShape(64, 2, 4, 128, 128, add_bias=False)
 SHAPES = {"dense": SMALL, "moe": replace(SMALL, num_experts=4, experts_per_token=2)}
@@ -78,6 +79,12 @@ def test_experts_with_biases_are_refused(tmp_path):
     (tmp_path / "model.yaml").write_text(yaml.safe_dump(replace(SHAPES["moe"], add_bias=True).as_dict()))
     command = f"profile --trace-only --model {tmp_path}/model.yaml --group-size 2 --out {tmp_path}/costs.json"
     assert main(command.split()) == 2 and not (tmp_path / "costs.json").exists()
+
+
+def test_what_is_measured_are_layers_of_that_kind_with_weights_of_a_model_at_work():
+    (stacks,) = run_ranks("tests.profiling.stacks:found", 1, SHAPES)
+    for kind, (with_experts, least_deviation) in stacks.items():
+        assert with_experts == [kind == "moe"] * 2 and 0.01 < least_deviation < 0.03
 
 
 def test_the_demo_model_is_shipped_for_profiling():
