@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 from torch.distributed import distributed_c10d
 
 from paradyse_megatron import Plan, pad_to_multiple, use_plan
@@ -57,6 +58,7 @@ def _train(model: torch.nn.Module, length: int, plan: Plan, num_ranks: int) -> N
 
 
 def _held() -> dict[str, int]:
+    RotaryEmbedding.forward.cache_clear()  # Megatron's tables of the last 32 lengths
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what C's allocator holds on to is no leak
     pages = int(Path("/proc/self/statm").read_text().split()[1])
