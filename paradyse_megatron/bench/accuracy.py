@@ -1,17 +1,19 @@
 """How far a measured cost model is from the machine: lengths that it was not fitted to, and memory.
 
-One profile a group size; what it measured is then fitted in part and compared with the rest, as `costmodel.measured`
-does it for the file's own `accuracy`, but point by point.
+One profile a group size; the times that it measured are then fitted in part and compared with the rest, as
+`costmodel.measured` does it for the file's own `accuracy`, but point by point. Memory is weighed for every option.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from paradyse_megatron.bench.costs import measured_over
+from paradyse_megatron.bench.weighing import weighed
 from paradyse_megatron.costmodel import fit
 from paradyse_megatron.costmodel.fit import Times
 from paradyse_megatron.costmodel.measured import Measurements, described, memory_factor, stack_bytes
@@ -19,7 +21,15 @@ from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json
 
-LONGEST_TOKENS = 8192
+LONGEST_TOKENS = 4096
+OPTIONS = (
+    "tp_sp tp_sp+selective tp_sp+full ulysses ulysses/tp_sp ulysses+full ring ring+full upipe upipe2 upipe+full "
+    "metp metp+full"
+).split()
+"""Timed, as far as the model can follow them: each strategy, and each way to recompute. Of the 60 others each would get
+too few samples within minutes."""
+RANK_BYTES = 8 * 2**30
+"""For all ranks together when memory is weighed."""
 BEYOND = 4
 """Times the longest fitted length, at which extrapolation is put to the test."""
 
@@ -49,8 +59,9 @@ def bench(shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, 
     for num_ranks in group_sizes:
         place = folder / f"p{num_ranks}"
         place.mkdir(parents=True, exist_ok=True)
-        traced, measured = measured_over(shape, num_ranks, None, budget_seconds, LONGEST_TOKENS, place)
-        found[f"group_size_{num_ranks}"] = assess(traced, measured)
+        traced, measured = measured_over(shape, num_ranks, None, budget_seconds, LONGEST_TOKENS, place, OPTIONS)
+        peaks = weighed(traced, measured.num_layers, RANK_BYTES // num_ranks)
+        found[f"group_size_{num_ranks}"] = assess(traced, replace(measured, peaks=peaks))
     return found
 
 

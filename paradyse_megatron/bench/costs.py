@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +38,9 @@ def measured_over(
     from paradyse_megatron.integration.profile import Request, measurements
     from paradyse_megatron.profiling.traced_model import traced_cost_model
 
-    def launch(arguments: Json) -> None:
-        outcome = run_on_ranks(RANK, num_ranks, arguments, links=links, timeout_seconds=10 * budget_seconds)
+    def launch(arguments: Json, variables: Mapping[str, str]) -> None:
+        seconds = 10 * budget_seconds
+        outcome = run_on_ranks(RANK, num_ranks, arguments, links=links, timeout_seconds=seconds, environment=variables)
         if outcome.failure:
             raise ChildProcessError(f"the profile did not end: {outcome.failure}")
 

@@ -8,6 +8,7 @@ same for all and left out.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,10 @@ from paradyse_megatron.bench import contenders
 from paradyse_megatron.bench.budget import TimeBudget
 from paradyse_megatron.bench.contenders import DYNAMIC, DYNAMIC_LIMITED, Plans
 from paradyse_megatron.bench.costs import measured_alone, measured_over
-from paradyse_megatron.bench.documents import sample_documents
-from paradyse_megatron.bench.levels import Level, levels
+from paradyse_megatron.bench.documents import SPREADS
+from paradyse_megatron.bench.levels import NODE, Level, levels
 from paradyse_megatron.bench.links import Links
+from paradyse_megatron.bench.overhead import tp_sp_over_stock
 from paradyse_megatron.bench.race import RACE
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.bench.reach import find_reach
@@ -46,7 +48,7 @@ SHAPE = ModelShape(
 """Llama-like, small enough for a CPU, and as lopsided between attention and the rest at 4,096 tokens as 7B at 64K."""
 
 OPTIONS = tuple(
-    "tp_sp tp_sp+selective tp_sp+full ulysses ulysses/tp_sp ulysses+full ring ring+full "
+    "tp_sp tp_sp+selective tp_sp+full ulysses ulysses/tp_sp ulysses+full ulysses/tp_sp+full ring ring+full "
     "upipe upipe+full metp metp+full".split()
 )
 """Static choices of the race, and what the dynamic plan may use. (On so few ranks `usp` is `ulysses`.)"""
@@ -67,6 +69,7 @@ class Size:
         num_documents, longest: of the race.
         profile_seconds: given to the profile of each interconnect.
         reach: lengths tried under the memory limit.
+        overhead_rounds: micro-batches of `tp_sp` beside stock layers.
         total_seconds: of everything; with less time than wanted fewer documents are raced, and fewer static choices
             tried under the limit. None for as long as it takes.
     """
@@ -75,21 +78,31 @@ class Size:
     longest: int
     profile_seconds: float
     reach: tuple[int, ...]
+    overhead_rounds: int
     total_seconds: float | None
 
 
-QUICK = Size(16, 4096, 100, (2048, 4096, 8192, 12288), 1080)
-FULL = Size(40, 8192, 300, (2048, 4096, 6144, 8192, 12288, 16384, 24576, 32768), None)
+REACH = (256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)
+QUICK = Size(16, 4096, 100, REACH[:10], 60, 1080)
+FULL = Size(40, 8192, 300, REACH, 200, None)
 
 
-def bench(size: Size, num_ranks: int, only_node: bool, seed: int = 0) -> dict[str, Any]:
-    """Everything, as JSON; with `only_node` over one interconnect only (`levels.levels`)."""
+def bench(size: Size, num_ranks: int, spread: str, interconnects: Sequence[str], seed: int = 0) -> dict[str, Any]:
+    """Everything, as JSON.
+
+    Args:
+        spread: how the documents' lengths spread, of `documents.SPREADS`.
+        interconnects: of `levels.INTERCONNECTS`. Ratios at the top are those like a node's links where they are there.
+    """
     budget = TimeBudget(size.total_seconds)
-    documents = _longest_first(sample_documents(size.num_documents, size.longest, seed))
-    found: dict[str, Any] = {"num_ranks": num_ranks, "lengths": [len(each) - 1 for each in documents]}
-    chosen = levels(num_ranks, only_node)
-    found["levels"] = {level.name: _at_level(level, size, num_ranks, documents, budget) for level in chosen}
-    main = found["levels"][chosen[-1].name if len(chosen) == 1 else chosen[1].name]
+    documents = _longest_first(SPREADS[spread](size.num_documents, size.longest, seed))
+    found: dict[str, Any] = {"num_ranks": num_ranks, "spread": spread}
+    found["lengths"] = [len(each) - 1 for each in documents]
+    found["tp_sp_over_stock"] = tp_sp_over_stock(SHAPE, num_ranks, size.overhead_rounds)
+    found["levels"] = {
+        level.name: _at_level(level, size, num_ranks, documents, budget) for level in levels(num_ranks, interconnects)
+    }
+    main = found["levels"].get(NODE) or next(iter(found["levels"].values()))
     return found | {key: main[key] for key in Verdict.KEYS}
 
 
@@ -123,28 +136,27 @@ def _at_level(
 def _race(
     documents: Sequence[Sequence[int]], plans: Plans, num_ranks: int, links: Links | None, budget: TimeBudget
 ) -> dict[str, list[float]]:
-    """Milliseconds of each contender on each document, as many documents as there is time for."""
+    """Milliseconds of each contender on each document, medians; as many documents as there is time for."""
     arguments: dict[str, Any] = {"shape": SHAPE.as_dict(), "documents": documents, "plans": plans}
     arguments["budget_seconds"] = budget.left(RACE_SHARE)
     seconds = budget.at_most(4 * RUN_SECONDS)
     outcome = run_on_ranks(RACE, num_ranks, arguments, links=links, timeout_seconds=seconds)
     if outcome.failure:
         raise RuntimeError(f"the race did not end: {outcome.failure}")
-    times: dict[str, list[float]] = outcome.results[0]
-    return times
+    samples: dict[str, list[list[float]]] = outcome.results[0]
+    return {name: [statistics.median(of) for of in documents] for name, documents in samples.items()}
 
 
 def memory_limit(costs: CostModel, longest: int) -> int:
-    """Bytes of activations: half-way between what the fastest option without recompute and with it need.
+    """Bytes of activations with which the longest document needs recompute, whatever the strategy.
 
-    The fastest of those that are there with full recompute too.
-
-    At the longest document, so that stock tensor and sequence parallelism, which keeps more, cannot train it without
-    recompute, and a static choice has to recompute all layers of all documents or use a slower strategy.
+    Half-way between what the most frugal option needs for it without recompute and with. So stock tensor and sequence
+    parallelism, which keeps more, cannot train it without recompute, and a static choice has to recompute all layers of
+    all documents.
     """
-    plain = [option for option in costs.options if f"{option}+full" in costs.options]
-    fastest = min(plain, key=lambda option: costs.predict(option, longest).milliseconds)
-    return (_peak(costs, fastest, longest) + _peak(costs, f"{fastest}+full", longest)) // 2
+    needed = {option: _peak(costs, option, longest) for option in costs.options}
+    without = min(peak for option, peak in needed.items() if "+" not in option)
+    return (without + min(peak for option, peak in needed.items() if option.endswith("+full"))) // 2
 
 
 def _peak(costs: CostModel, option: str, length: int) -> int:

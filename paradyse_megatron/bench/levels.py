@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,16 +39,20 @@ class Level:
                 yield links
 
 
-def levels(num_ranks: int, only_node: bool) -> list[Level]:
-    """Loopback, as balanced as an NVLink node, and ten times slower; `only_node` leaves out the others.
+INTERCONNECTS = {"loopback": LOOPBACK, "node": NODE, "between-nodes": BETWEEN_NODES}
+"""Names on the command line."""
+
+
+def levels(num_ranks: int, wanted: Sequence[str]) -> list[Level]:
+    """Of `INTERCONNECTS`: plain loopback, as balanced as an NVLink node, and ten times slower.
 
     Where nothing can be emulated (no root), loopback alone.
     """
     if unavailable() is not None:
         return [Level(LOOPBACK, None)]
     rate = balanced_rate_mbit(Cluster.from_yaml(shipped("clusters", "dgx-h100")), measured_flops_per_s(num_ranks))
-    node = Level(NODE, rate)
-    return [node] if only_node else [Level(LOOPBACK, None), node, Level(BETWEEN_NODES, rate / 10)]
+    rates = {"loopback": None, "node": rate, "between-nodes": rate / 10}
+    return [Level(INTERCONNECTS[name], rates[name]) for name in wanted]
 
 
 def balanced_rate_mbit(cluster: Cluster, rank_flops_per_s: float) -> float:

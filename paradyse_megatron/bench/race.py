@@ -19,16 +19,23 @@ RACE = "paradyse_megatron.bench.race:race"
 REACH = "paradyse_megatron.bench.race:reach"
 
 
+MAX_ROUNDS = 4
+"""After the first round all documents run again, as far as time allows: of noisy machines medians tell more."""
+
+
 def race(
     shape: Mapping[str, Any],
     documents: Sequence[Sequence[int]],
     plans: Mapping[str, Sequence[str | None]],
     budget_seconds: float | None,
-) -> dict[str, list[float]]:
+) -> dict[str, list[list[float]]]:
     """Worker: milliseconds of each contender on each document, forward and backward, on the slowest rank.
 
     Args:
         budget_seconds: no further document begins after that; None for no limit.
+
+    Returns:
+        For each contender and document, one measurement or several: in later rounds the shortest come first.
     """
     from paradyse_megatron.bench.contenders import parse
     from paradyse_megatron.bench.model import gpt, step_under
@@ -48,14 +55,24 @@ def race(
     for of_documents in plans.values():  # what is made on first use
         milliseconds(shortest, of_documents[shortest])
     names = list(plans)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for document in range(len(documents)):
-        if document and budget_seconds is not None and _is_over(begin + budget_seconds, group):
-            break
-        shift = document % len(names)
-        for name in names[shift:] + names[:shift]:
-            times[name].append(milliseconds(document, plans[name][document]))
+    times: dict[str, list[list[float]]] = {name: [] for name in names}
+    for turn, document in enumerate(turns([len(document) for document in documents])):
+        wanted_ms = sum(min(of[document]) for of in times.values()) if turn >= len(documents) else 0.0
+        if turn and budget_seconds is not None and _is_over(begin + budget_seconds - wanted_ms / 1000, group):
+            if turn < len(documents):
+                break
+            continue  # a shorter one may still have its turn
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            if turn < len(documents):
+                times[name].append([])
+            times[name][document].append(milliseconds(document, plans[name][document]))
     return times
+
+
+def turns(lengths: Sequence[int]) -> list[int]:
+    """Documents by number in the order in which they are raced: as they are, then shortest first, several times."""
+    shortest_first = sorted(range(len(lengths)), key=lambda document: lengths[document])
+    return [*range(len(lengths)), *shortest_first * (MAX_ROUNDS - 1)]
 
 
 def _is_over(end: float, group: dist.ProcessGroup) -> bool:

@@ -51,12 +51,14 @@ def run_on_ranks(
     links: Links | None = None,
     timeout_seconds: float,
     address_space_bytes: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run `worker` on `num_ranks` fresh processes; all of them are gone when this returns.
 
     Args:
         links: networks to run on; None for loopback.
         address_space_bytes: bound on each process's address space, beyond which an allocation fails.
+        environment: variables that the processes have beside this one's.
     """
     announce_launcher()
     with tempfile.TemporaryDirectory(prefix="paradyse-bench-") as name:
@@ -64,11 +66,11 @@ def run_on_ranks(
         call = {"worker": worker, "arguments": dict(arguments), "timeout_seconds": timeout_seconds}
         call["address_space_bytes"] = address_space_bytes
         (folder / "call.json").write_text(json.dumps(call))
-        network = _loopback() if links is None else links.environment()
+        variables = (_loopback() if links is None else links.environment()) | dict(environment or {})
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(num_ranks):
-                processes.append(_start(folder, rank, num_ranks, network, links))
+                processes.append(_start(folder, rank, num_ranks, variables, links))
             results = [folder / f"result{rank}.json" for rank in range(num_ranks)]
             reason = wait_for_ranks(processes, results, timeout_seconds)
         finally:
@@ -84,9 +86,9 @@ def _loopback() -> dict[str, str]:
 
 
 def _start(
-    folder: Path, rank: int, num_ranks: int, network: Mapping[str, str], links: Links | None
+    folder: Path, rank: int, num_ranks: int, variables: Mapping[str, str], links: Links | None
 ) -> subprocess.Popen[bytes]:
-    environment = os.environ | dict(network)
+    environment = os.environ | dict(variables)
     environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
     environment |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
     environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // num_ranks))

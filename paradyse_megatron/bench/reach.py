@@ -11,6 +11,7 @@ from paradyse_megatron.bench.budget import TimeBudget
 from paradyse_megatron.bench.race import REACH
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.cpu.memory import EXACT
 
 RUN_SECONDS = 900
 LEAST_SECONDS = 30
@@ -63,7 +64,8 @@ def find_reach(
             "allowance_bytes": limit_bytes,
             "notes": str(notes),
         }
-        outcome = run_on_ranks(REACH, num_ranks, arguments, timeout_seconds=budget.at_most(RUN_SECONDS))
+        seconds = budget.at_most(RUN_SECONDS)
+        outcome = run_on_ranks(REACH, num_ranks, arguments, timeout_seconds=seconds, environment=EXACT)
         num_trained = len(notes.read_text().split()) if notes.exists() else 0
         found.longest[name] = lengths[num_trained - 1] if num_trained else 0
         if outcome.failure and num_trained < len(lengths) and any(text in outcome.failure for text in _ALLOCATION):

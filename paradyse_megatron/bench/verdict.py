@@ -38,6 +38,7 @@ class Verdict:
         "worst_regret_at_any_length",
         "noise_floor",
         "longest_length_over_tp_sp",
+        "longest_length_over_tp_sp_full",
     )
 
     def as_dict(self) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import math
 import os
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from paradyse_megatron.cli.answer import Answer
@@ -21,6 +23,7 @@ from paradyse_megatron.planner.option import Option
 
 EXAMPLE = "paradyse profile --model configs/models/tiny.yaml --group-size 2 --budget-seconds 60 --out tiny.cost.json"
 SHOWN_TOKENS = 32_768
+IMPLEMENTATIONS = ("local", "transformer_engine")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--longest", type=int, default=131_072, metavar="N", help="measure no longer sequences (default: 131072 tokens)"
     )
     parser.add_argument("--options", metavar="LIST", help="measure these only, such as tp_sp,ulysses (default: all)")
+    parser.add_argument(
+        "--transformer-impl",
+        choices=IMPLEMENTATIONS,
+        help="whose layers, as in training (default: with --trace-only as the cluster's description says; to measure, "
+        "Transformer Engine's on GPUs where it is installed, else Megatron's local ones)",
+    )
     parser.add_argument("--micro-batch-size", type=int, default=1, metavar="B", help="sequences (default: 1)")
 
 
@@ -60,7 +69,10 @@ def run(asked: argparse.Namespace) -> Answer:
     machine = None if asked.trace_only else this_machine(environment)
     name = asked.cluster or ("dgx-h100" if machine is None else machine.cluster)
     shape, description = read_shape(asked.model), shipped("clusters", name)
+    implementation = asked.transformer_impl or _own_implementation(machine)
     cluster = Cluster.from_yaml(description)
+    if implementation is not None:
+        cluster = replace(cluster, attention_materialised=implementation == "local")
     warnings.simplefilter("ignore")  # Megatron's and torch's, on every import and every message
     _import_megatron()
     from paradyse_megatron.profiling.traced_model import disagreements, traced_cost_model
@@ -70,7 +82,7 @@ def run(asked: argparse.Namespace) -> Answer:
     )
     faults = disagreements(model, cluster)
     if machine is not None:
-        model = _measured(asked, model, machine, environment)
+        model = _measured(asked, model, machine, implementation or "local", environment)
     model.save(asked.out)
     return _answer(model, faults, asked.out)
 
@@ -83,8 +95,16 @@ def _refuse_unwritable(out: Path) -> None:
         raise ValueError(f"--out {out} cannot be written; give another file.")
 
 
+def _own_implementation(machine: Machine | None) -> str | None:
+    """Of the layers that are measured when nothing else is asked for; None where nothing is measured."""
+    if machine is None:
+        return None
+    has_engine = importlib.util.find_spec("transformer_engine") is not None
+    return "transformer_engine" if machine.num_gpus and has_engine else "local"
+
+
 def _measured(
-    asked: argparse.Namespace, traced: CostModel, machine: Machine, environment: Mapping[str, str]
+    asked: argparse.Namespace, traced: CostModel, machine: Machine, implementation: str, environment: Mapping[str, str]
 ) -> CostModel:
     if machine.num_gpus and asked.group_size > machine.num_gpus:
         raise ValueError(f"--group-size {asked.group_size} is more than the {machine.num_gpus} GPUs here.")
@@ -99,6 +119,8 @@ def _measured(
         keep=out.with_name(f".{out.name}.measured.json"),
         machine=machine.name,
         options=asked.options and [str(Option.parse(text)) for text in asked.options.split(",")],
+        on_gpu=machine.num_gpus > 0,
+        transformer_impl=implementation,
     )
     return profile.measure(request, profile.by_torchrun(asked.group_size, environment))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.cpu.memory import EXACT
 from paradyse_megatron.layouts.padding import padding_multiple
 from paradyse_megatron.planner.jsonfile import Json
 from paradyse_megatron.profiling.measure import HEAD_TARGETS, Measured, read_kept
@@ -21,8 +22,11 @@ SHORTEST_TOKENS = 128
 SAFE_SHARE = 0.7
 """Of the memory that is there, what a measured stack may take: what it takes is only predicted yet."""
 
-Launch = Callable[[Json], None]
-"""Runs `profile_rank.run` with these arguments on P ranks; raises a RuntimeError when that fails."""
+Launch = Callable[[Json, Mapping[str, str]], None]
+"""Runs `profile_rank.run` with these arguments on P ranks, with these variables in their environment.
+
+Raises a RuntimeError when that fails.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,9 @@ class Request:
         keep: file for what was measured so far.
         machine: name of the machine.
         options: canonical texts of those to measure; None for all that have costs.
+        on_gpu: whether memory is a GPU's, whose allocator tells what tensors hold. On CPUs memory is weighed by
+            processes of its own (`cpu.memory.EXACT`), which would be slow to time.
+        transformer_impl: whose layers are measured, as Megatron's argument of that name.
     """
 
     traced: CostModel
@@ -46,6 +53,8 @@ class Request:
     keep: Path
     machine: str
     options: Sequence[str] | None = None
+    on_gpu: bool = False
+    transformer_impl: str = "local"
 
 
 def measure(request: Request, launch: Launch) -> CostModel:
@@ -65,16 +74,18 @@ def measurements(request: Request, launch: Launch) -> Measurements:
             f"A model with layers of several kinds ({', '.join(traced.kinds)}) cannot be measured; add --trace-only."
         )
     longest = longest_lengths(request)
-    launch(
-        {
-            "shape": traced.shape.as_dict(),
-            "batch": traced.micro_batch_size,
-            "longest": longest,
-            "shortest": min(SHORTEST_TOKENS, *longest.values()),
-            "budget_seconds": request.budget_seconds,
-            "keep": str(request.keep),
-        }
-    )
+    assignment = {
+        "shape": traced.shape.as_dict(),
+        "batch": traced.micro_batch_size,
+        "longest": longest,
+        "shortest": min(SHORTEST_TOKENS, *longest.values()),
+        "budget_seconds": request.budget_seconds,
+        "keep": str(request.keep),
+        "transformer_impl": request.transformer_impl,
+    }
+    launch(assignment | {"weighs": request.on_gpu}, {})
+    if not request.on_gpu:
+        launch(assignment | {"budget_seconds": 0}, EXACT)
     _, found = read_kept(request.keep)
     request.keep.unlink()
     return _as_measurements(found, request.machine)
@@ -128,13 +139,13 @@ def _as_measurements(found: Measured, machine: str) -> Measurements:
 def by_torchrun(num_ranks: int, environment: Mapping[str, str]) -> Launch:
     """Ranks on this machine's devices."""
 
-    def launch(arguments: Json) -> None:
+    def launch(arguments: Json, variables: Mapping[str, str]) -> None:
         assignment = Path(arguments["keep"]).with_suffix(".assignment.json")
         assignment.write_text(json.dumps(arguments))
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
         command += ["-m", "paradyse_megatron.integration.profile_rank", str(assignment)]
         threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // num_ranks)), "PYTHONWARNINGS": "ignore"}
-        done = subprocess.run(command, env=threads | dict(environment), check=False)
+        done = subprocess.run(command, env=threads | dict(environment) | dict(variables), check=False)
         assignment.unlink()
         if done.returncode:
             raise ChildProcessError(f"the ranks that measure ended with code {done.returncode}; see above.")

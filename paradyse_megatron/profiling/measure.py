@@ -58,6 +58,8 @@ class Assignment:
         shortest: length to begin with.
         budget_seconds: for timing; weighing memory comes on top, one run a point.
         keep: file that holds what was measured so far.
+        weighs: whether memory is weighed, of what has been timed, by this run or by one before.
+        transformer_impl: whose layers, as Megatron's argument of that name.
     """
 
     shape: ModelShape
@@ -66,6 +68,8 @@ class Assignment:
     shortest: int
     budget_seconds: float
     keep: str | os.PathLike[str]
+    weighs: bool = True
+    transformer_impl: str = "local"
 
 
 Progress = Callable[[float, str], None]
@@ -74,7 +78,8 @@ Progress = Callable[[float, str], None]
 
 def profile(assignment: Assignment, progress: Progress) -> Measured:
     """Collective over all ranks, which form one tensor-parallel group; complete on rank 0 only."""
-    stack, head = LayerStack(assignment.shape, assignment.batch), Head(assignment.shape, assignment.batch)
+    stack = LayerStack(assignment.shape, assignment.batch, assignment.transformer_impl)
+    head = Head(assignment.shape, assignment.batch)
     measured = _resumed(assignment) if _is_first() else Measured()
     measured.num_layers = len(stack.layers)
 
@@ -86,9 +91,11 @@ def profile(assignment: Assignment, progress: Progress) -> Measured:
         part, name = _part(stack, head, point[0])
         return part.milliseconds(name, point[1])
 
-    measured.wires = measure_wires(stack.group)
+    if not _told(measured.wires):
+        measured.wires = measure_wires(stack.group)
     _take_times(assignment, measured, clock, progress)
-    _take_weights(assignment, measured, weigh, progress)
+    if assignment.weighs:
+        _take_weights(assignment, measured, weigh, progress)
     return measured
 
 
@@ -160,6 +167,7 @@ def _identity(assignment: Assignment) -> Json:
         "group_size": dist.get_world_size(),
         "shortest": assignment.shortest,
         "longest": dict(assignment.longest),
+        "transformer_impl": assignment.transformer_impl,
     }
 
 

@@ -99,7 +99,13 @@ def _let_go(parameter: Tensor) -> None:
     parameter.grad = None
 
 
-def layer_config(shape: ModelShape, group_size: int, experts: bool = False, num_layers: int = 1) -> TransformerConfig:
+def layer_config(
+    shape: ModelShape,
+    group_size: int,
+    experts: bool = False,
+    num_layers: int = 1,
+    transformer_impl: str = "local",
+) -> TransformerConfig:
     """Megatron's configuration of a model of this shape, as far as one layer is concerned.
 
     Experts get equally many tokens each: a capacity of exactly their share, which nothing exceeds.
@@ -139,6 +145,6 @@ def layer_config(shape: ModelShape, group_size: int, experts: bool = False, num_
         gradient_accumulation_fusion=False,
         use_cpu_initialization=True,
         perform_initialization=False,
-        transformer_impl="local",
+        transformer_impl=transformer_impl,
         **(of_experts if experts else {}),
     )

@@ -27,12 +27,13 @@ class LayerStack:
     Args:
         shape: of the model, whose layers are of one kind; its first `MAX_LAYERS` layers are built.
         batch: sequences in a micro-batch.
+        transformer_impl: whose layers, as Megatron's argument of that name.
     """
 
-    def __init__(self, shape: ModelShape, batch: int):
+    def __init__(self, shape: ModelShape, batch: int, transformer_impl: str = "local"):
         self.group = parallel_state.get_tensor_model_parallel_group()
         num_layers, experts = min(shape.num_layers, MAX_LAYERS), shape.kinds == ("moe",)
-        config = layer_config(shape, self.group.size(), experts, num_layers)
+        config = layer_config(shape, self.group.size(), experts, num_layers, transformer_impl)
         submodules = dynamic_submodules(config)
         numbers = range(1, config.num_layers + 1)
         self.layers = [DynamicTransformerLayer(config, submodules, layer_number=number).cuda() for number in numbers]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paradyse_megatron.bench.budget import TimeBudget
+from paradyse_megatron.bench.documents import SHORTEST, sample_octaves
 from paradyse_megatron.bench.dynamic import OPTIONS, QUICK, SHAPE, _longest_first, _peak, memory_limit
-from paradyse_megatron.bench.race import RACE
+from paradyse_megatron.bench.overhead import tp_sp_over_stock
+from paradyse_megatron.bench.race import MAX_ROUNDS, RACE, turns
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.bench.reach import find_reach
 from paradyse_megatron.cli.benches import dynamic
@@ -27,17 +29,14 @@ def test_quick_leaves_a_margin_below_twenty_minutes():
     assert QUICK.total_seconds is not None and QUICK.total_seconds <= 18.5 * 60
 
 
-def test_the_memory_limit_lies_between_an_option_and_its_recompute_whatever_is_fastest():
+def test_the_memory_limit_lies_between_all_options_without_recompute_and_the_most_frugal_with():
     shipped = CostModel.load(configs_folder() / "costs" / "llama-2-7b-p2-cpu-2core.cost.json")
     (kind,) = shipped.kinds
     costs = replace(shipped, costs={kind: {option: shipped.costs[kind][option] for option in OPTIONS}})
-    fastest = set()
     for length in (256, 1024, 4096, 16384, 65536):
-        plain = [option for option in OPTIONS if "+" not in option]
-        fastest.add(min(plain, key=lambda option: costs.predict(option, length).milliseconds))
-        peaks = [_peak(costs, option, length) for option in OPTIONS]
-        assert min(peaks) < memory_limit(costs, length) < max(peaks)
-    assert "ulysses/tp_sp" in fastest, fastest  # which is there without recompute only
+        peaks = {option: _peak(costs, option, length) for option in OPTIONS}
+        without = [peak for option, peak in peaks.items() if "+" not in option]
+        assert min(peaks.values()) < memory_limit(costs, length) < min(without)
 
 
 def test_the_longest_document_is_raced_first():
@@ -53,9 +52,26 @@ def test_a_race_whose_time_is_over_has_times_of_every_contender_on_the_same_docu
     for seconds in (0.0, None):
         outcome = run_on_ranks(RACE, 2, arguments | {"budget_seconds": seconds}, timeout_seconds=240)
         assert outcome.failure is None, outcome.failure
-        assert all(time > 0 for of in outcome.results[0].values() for time in of)
-        raced.append({name: len(of) for name, of in outcome.results[0].items()})
-    assert raced == [dict.fromkeys(plans, 1), dict.fromkeys(plans, 3)]
+        assert all(time > 0 for of in outcome.results[0].values() for times in of for time in times)
+        raced.append({name: [len(times) for times in of] for name, of in outcome.results[0].items()})
+    assert raced == [{name: counts for name in plans} for counts in ([1], [MAX_ROUNDS] * 3)]
+
+
+def test_after_the_first_round_the_shortest_are_raced_first():
+    order = turns([2048, 10, 16])
+    assert order[:6] == [0, 1, 2, 1, 2, 0] and len(order) == 3 * MAX_ROUNDS
+
+
+def test_lengths_that_spread_over_octaves():
+    lengths = [len(document) - 1 for document in sample_octaves(16, 4096, seed=3)]
+    assert lengths != sorted(lengths) and max(lengths) == 4096 and min(lengths) >= SHORTEST
+    in_octave = [sum(2**n <= length < 2 ** (n + 1) for length in lengths) for n in range(5, 12)]
+    assert sum(in_octave) == 15 and all(1 <= number <= 4 for number in in_octave), in_octave  # 16 over 7 octaves
+    assert sample_octaves(4, 512, seed=1) == sample_octaves(4, 512, seed=1) != sample_octaves(4, 512, seed=2)
+
+
+def test_the_comparison_with_stock_layers_times_both():
+    assert 0.2 < tp_sp_over_stock(TINY, 2, num_rounds=2) < 5
 
 
 def test_without_time_nobody_is_tried_within_the_limit(tmp_path):

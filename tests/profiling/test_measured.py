@@ -89,3 +89,23 @@ def test_what_is_measured_are_layers_of_that_kind_with_weights_of_a_model_at_wor
 
 def test_the_demo_model_is_shipped_for_profiling():
     assert ModelShape.from_yaml(shipped("models", "tiny")).kinds == ("dense",)
+
+
+def test_layers_are_those_of_the_implementation_that_trains():
+    options = ["tp_sp", "ulysses", "ring+full", "metp"]
+    found = run_ranks("tests.profiling.te_stacks:timed", 2, replace(SMALL, rms_norm=True), options)[0]
+    assert [core for core, _ in found.values()] == ["DotProductAttention", "TEDotProductAttention"]
+    assert all(time > 0 for _, times in found.values() for time in times)
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "has_engine", "expected"),
+    [(0, True, "local"), (8, True, "transformer_engine"), (8, False, "local")],
+)
+def test_whose_layers_are_measured_when_nothing_is_said(monkeypatch, num_gpus, has_engine, expected):
+    from paradyse_megatron.cli import profile
+    from paradyse_megatron.integration.machine import Machine
+
+    monkeypatch.setattr(profile.importlib.util, "find_spec", lambda name: name if has_engine else None)
+    assert profile._own_implementation(Machine("a machine", "dgx-h100", num_gpus, 2**34)) == expected
+    assert profile._own_implementation(None) is None

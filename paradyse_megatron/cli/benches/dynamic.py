@@ -6,6 +6,8 @@ import argparse
 import warnings
 from typing import Any
 
+from paradyse_megatron.bench.documents import SPREADS
+from paradyse_megatron.bench.levels import INTERCONNECTS
 from paradyse_megatron.cli.answer import Answer
 
 EXAMPLE = "paradyse bench dynamic --quick --out dynamic.json"
@@ -16,12 +18,28 @@ SHOWN = {
     "worst_regret_at_any_length": "more time than the best static choice of a range of lengths takes, at worst",
     "noise_floor": "by which the same choice differs from itself on a document",
     "longest_length_over_tp_sp": "times the length that tp_sp trains within the memory limit",
+    "longest_length_over_tp_sp_full": "times the length that tp_sp+full trains within the memory limit",
+    "tp_sp_over_stock": "of the time of stock Megatron's layers, with the plan tp_sp",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this benchmark."""
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter documents, one interconnect")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer and shorter documents, one interconnect, 18 minutes"
+    )
+    parser.add_argument(
+        "--interconnect",
+        action="append",
+        choices=list(INTERCONNECTS),
+        help="emulate this one; may be given again (default: all, with --quick: node)",
+    )
+    parser.add_argument(
+        "--lengths",
+        default="octaves",
+        choices=list(SPREADS),
+        help="of documents: as many in each octave, or as in the corpus (default: octaves)",
+    )
     parser.add_argument("--num-ranks", type=int, default=2, metavar="P", help="CPU ranks (default: 2)")
 
 
@@ -32,7 +50,8 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
 
     if asked.num_ranks < 2:
         raise ValueError(f"--num-ranks is {asked.num_ranks}; there is nothing to choose from below 2.")
-    return bench(QUICK if asked.quick else FULL, asked.num_ranks, only_node=asked.quick)
+    interconnects = asked.interconnect or (["node"] if asked.quick else list(INTERCONNECTS))
+    return bench(QUICK if asked.quick else FULL, asked.num_ranks, asked.lengths, interconnects)
 
 
 def answer(content: dict[str, Any]) -> Answer:
