@@ -11,11 +11,9 @@ Bytes: the fewest that the layers can save, and the most.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from paradyse_megatron.planner.cost import Cost
-from paradyse_megatron.planner.levels import levels
 from paradyse_megatron.planner.problem import Options, Problem
 
 NUM_PRICES = 6
@@ -58,25 +56,15 @@ def find_bounds(problem: Problem) -> Bounds:
 
 
 def least_milliseconds(problem: Problem) -> float:
-    """What no choice that fits is faster than; of any problem."""
-    return min(least_milliseconds_of(level.problem) for level in levels(problem))
-
-
-def least_milliseconds_of(problem: Problem) -> float:
-    """The same of a problem without buffers."""
-    kinds = tuple(tuple(sorted(options, key=lambda cost: cost.milliseconds)) for options in problem.kinds)
-    problem = replace(problem, kinds=kinds)
+    """What no choice that fits is faster than; of a problem without buffers, its options sorted, fastest first."""
     prices = _choose_prices(problem)
-    paid = [[_paid(cost, prices, problem.num_in_flight) for cost in options] for options in kinds]
-    least = [[min(of_price) for of_price in zip(*options, strict=True)] for options in paid]
     room = float(problem.budget_bytes - problem.head_bytes)
-    bounds = []
-    for i, price in enumerate(prices):
-        priced = 0.0
-        for kind in problem.layers:
-            priced += least[kind][i]
-        bounds.append(priced - price * room)
-    return max(bounds)
+    priced = [0.0] * NUM_PRICES
+    for kind, options in enumerate(problem.kinds):
+        paid = [_paid(cost, prices, problem.num_in_flight) for cost in options]
+        num_layers = float(problem.layers.count(kind))
+        priced = [p + num_layers * min(of_price) for p, of_price in zip(priced, zip(*paid, strict=True), strict=True)]
+    return max(p - price * room for p, price in zip(priced, prices, strict=True))
 
 
 def _paid(cost: Cost, prices: Prices, num_in_flight: int) -> Prices:

@@ -6,16 +6,15 @@ budget, or where the memory that it leaves to the layers makes them, and all tog
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paradyse_megatron.planner.bounds import least_milliseconds
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.feasible import least_memory_choice
-from paradyse_megatron.planner.plan import HEADS
 from paradyse_megatron.planner.problem import Choice, Problem
-from paradyse_megatron.planner.search import greedy_choice
+from paradyse_megatron.planner.search import fastest_choice, find_prospects
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,13 @@ def best_draft(variants: Mapping[str, Variant]) -> Draft:
 
 def _fitting(variants: Mapping[str, Variant]) -> dict[str, Draft]:
     """What fits, by head; where a bound tells that one head cannot beat what was found with the other, only that."""
-    if len(variants) == 1:
-        choice = greedy_choice(variants["whole"].problem)
-        return {} if choice is None else {"whole": Draft("whole", choice)}
-    least_ms = {head: least_milliseconds(variant.problem) for head, variant in variants.items()}
+    prospects = {head: find_prospects(variant.problem) for head, variant in variants.items()}
+    least_ms = {head: min((each.least_ms for each in of_head), default=math.inf) for head, of_head in prospects.items()}
     found: dict[str, Draft] = {}
-    for head in sorted(HEADS, key=lambda head: least_ms[head] + variants[head].head_ms):
+    for head in sorted(variants, key=lambda head: least_ms[head] + variants[head].head_ms):
         if any(_cannot_beat(head, least_ms[head], draft, variants) for draft in found.values()):
             break
-        choice = greedy_choice(variants[head].problem)
+        choice = fastest_choice(prospects[head])
         if choice is not None:
             found[head] = Draft(head, choice)
     return found

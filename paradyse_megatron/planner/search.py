@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from paradyse_megatron.planner.bounds import Bounds, find_bounds, least_milliseconds_of
-from paradyse_megatron.planner.efficient import efficient_indices
+from paradyse_megatron.planner.bounds import Bounds, find_bounds, least_milliseconds
+from paradyse_megatron.planner.efficient import efficient_levels
 from paradyse_megatron.planner.feasible import least_saved_within
-from paradyse_megatron.planner.levels import levels
+from paradyse_megatron.planner.levels import Level
 from paradyse_megatron.planner.problem import Choice, Problem
 
 WIDENING = 8
@@ -33,33 +34,43 @@ MOST_WORK = 20_000
 NEAR_ENOUGH = 1.005
 
 
+class Prospect(NamedTuple):
+    """A level with the options worth looking at.
+
+    Attributes:
+        level: of the whole problem.
+        least_ms: what no choice of it that fits is faster than.
+    """
+
+    level: Level
+    least_ms: float
+
+
+def find_prospects(problem: Problem) -> list[Prospect]:
+    """All there are; none where some kind of layer fits at no level even alone."""
+    return [Prospect(level, least_milliseconds(level.problem)) for level in efficient_levels(problem)]
+
+
 def greedy_choice(problem: Problem) -> Choice | None:
-    """A fast choice that fits, or None exactly when none fits; with each size of the buffer that promises more."""
-    found = levels(problem)
-    bounds = [least_milliseconds_of(level.problem) for level in found] if len(found) > 1 else [0.0]
+    """A fast choice that fits, or None exactly when none fits."""
+    return fastest_choice(find_prospects(problem))
+
+
+def fastest_choice(prospects: Sequence[Prospect]) -> Choice | None:
+    """The same of a problem whose prospects are known; only levels that promise more are searched."""
     best, best_ms = None, math.inf
-    for least_ms, level in sorted(zip(bounds, found, strict=True), key=lambda each: each[0]):
+    for level, least_ms in sorted(prospects, key=lambda each: each.least_ms):
         cutoff_ms = best_ms / NEAR_ENOUGH
         if best is not None and least_ms >= cutoff_ms:
             break
-        choice = _greedy(level.problem, cutoff_ms)
+        choice = _search(level.problem, cutoff_ms)
         if choice is not None and level.problem.milliseconds(choice) < best_ms:
             best, best_ms = level.in_whole(choice), level.problem.milliseconds(choice)
     return best
 
 
-def _greedy(problem: Problem, cutoff_ms: float) -> Choice | None:
-    """Of a problem without buffers; of no use is what takes `cutoff_ms` or more."""
-    kept = [efficient_indices(options, problem.budget_bytes, problem.num_in_flight) for options in problem.kinds]
-    if not all(kept):
-        return None
-    kinds = tuple(tuple(options[i] for i in indices) for options, indices in zip(problem.kinds, kept, strict=True))
-    efficient = Problem(kinds, problem.layers, problem.budget_bytes, problem.head_bytes, problem.num_in_flight)
-    choice = _search(efficient, cutoff_ms)
-    return None if choice is None else tuple(kept[kind][i] for kind, i in zip(problem.layers, choice, strict=True))
-
-
 def _search(problem: Problem, cutoff_ms: float) -> Choice | None:
+    """At one level; of no use is what takes `cutoff_ms` or more."""
     fastest: Choice = (0,) * len(problem.layers)
     if problem.fits(fastest):
         return fastest

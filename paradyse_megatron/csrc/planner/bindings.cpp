@@ -102,9 +102,6 @@ PYBIND11_MODULE(_native, module) {
         .def(py::init(&to_problem))
         .def("peak", [](const Problem& p, const Choice& choice) { return p.peak(checked(p, choice)); })
         .def("milliseconds", [](const Problem& p, const Choice& choice) { return p.milliseconds(checked(p, choice)); })
-        .def("efficient", [](const Problem& p, int kind) {
-            return py::tuple(py::cast(efficient_indices(p.kinds.at(kind), p.budget, p.in_flight)));
-        })
         .def("greedy", [](const Problem& p) { return as_tuple(greedy(p)); })
         .def("exact", [](const Problem& p) { return as_tuple(exact(p)); })
         .def("least_saved", [](const Problem& p) { return as_tuple(least_saved(p)); })

@@ -5,21 +5,29 @@
 
 namespace paradyse {
 
+// Of the options with which a layer stays within the room, the one that saves the fewest bytes; -1 where none does.
+inline int leanest_within(const Options& options, int64_t room) {
+    int best = -1;
+    for (int index = 0; index < static_cast<int>(options.size()); ++index) {
+        const Cost& cost = options[index];
+        if (cost.saved + cost.workspace > room) continue;
+        if (best < 0 || cost.saved < options[best].saved ||
+            (cost.saved == options[best].saved && cost.milliseconds < options[best].milliseconds))
+            best = index;
+    }
+    return best;
+}
+
 // The choice that saves the fewest bytes while every layer stays within the bound; its total in `saved`.
 inline bool one_pass(const Problem& problem, int64_t bound, Choice& choice, int64_t& saved) {
+    std::vector<int> leanest(problem.kinds.size(), -1);  // as the room only shrinks, each stays so while it fits
     saved = 0;
     choice.clear();
-    for (int layer = 0; layer < problem.num_layers(); ++layer) {
-        const Options& options = problem.options(layer);
+    for (int kind : problem.layers) {
+        const Options& options = problem.kinds[kind];
         const int64_t room = bound - saved;
-        int best = -1;
-        for (int index = 0; index < static_cast<int>(options.size()); ++index) {
-            const Cost& cost = options[index];
-            if (cost.saved + cost.workspace > room) continue;
-            if (best < 0 || cost.saved < options[best].saved ||
-                (cost.saved == options[best].saved && cost.milliseconds < options[best].milliseconds))
-                best = index;
-        }
+        int& best = leanest[kind];
+        if (best < 0 || options[best].saved + options[best].workspace > room) best = leanest_within(options, room);
         if (best < 0) return false;
         saved += options[best].saved;
         choice.push_back(best);
@@ -43,10 +51,11 @@ inline int64_t least_saved_total(const Problem& problem) {
 inline std::optional<Choice> least_saved_within(const Problem& problem, int64_t budget) {
     int64_t total = least_saved_total(problem), lower_bound = 0;
     Choice choice;
+    choice.reserve(problem.layers.size());
     while (true) {
         if (!one_pass(problem, budget - (problem.in_flight - 1) * total, choice, lower_bound)) return std::nullopt;
         if (lower_bound * problem.in_flight + problem.head > budget) return std::nullopt;
-        if (lower_bound == total) return choice;
+        if (lower_bound == total || problem.in_flight == 1) return choice;
         total = lower_bound;
     }
 }

@@ -45,13 +45,12 @@ struct Stage {
 
     Draft best(const Costs& costs) const {
         const Problem whole = checked(costs, 0);
-        Draft fastest = weighed(whole, costs, 0, fastest_choice(costs));
+        Draft fastest = weighed(whole, costs, 0, fastest_choice_of_all(costs));
         if (fastest.fits) return fastest;
-        if (costs.heads.size() == 1) {
-            std::optional<Choice> choice = greedy(whole);
-            return weighed(whole, costs, 0, choice ? *std::move(choice) : least_memory(whole));
-        }
-        return best_of_two(costs, whole, checked(costs, 1));
+        std::vector<Problem> problems{whole};
+        for (size_t head = 1; head < costs.heads.size(); ++head) problems.push_back(checked(costs, head));
+        std::optional<Draft> found = best_that_fits(costs, problems);
+        return found ? *std::move(found) : leanest(costs, problems);
     }
 
     bool some_fits(const Costs& costs) const {
@@ -73,7 +72,7 @@ struct Stage {
         return {head, std::move(choice), layers_ms, layers_ms + costs.heads[head].milliseconds, peak, peak <= problem.budget};
     }
 
-    Choice fastest_choice(const Costs& costs) const {
+    Choice fastest_choice_of_all(const Costs& costs) const {
         std::vector<int> fastest;
         for (const Options& options : costs.kinds) {
             const auto axes = [](const Cost& c) { return std::tie(c.milliseconds, c.saved, c.workspace); };
@@ -82,34 +81,42 @@ struct Stage {
             fastest.push_back(static_cast<int>(first - options.begin()));
         }
         Choice choice;
+        choice.reserve(layers.size());
         for (int kind : layers) choice.push_back(fastest[kind]);
         return choice;
     }
 
-    Draft best_of_two(const Costs& costs, const Problem& whole, const Problem& chunked) const {
-        const std::array<const Problem*, 2> problems{&whole, &chunked};
-        Problem sorted = whole;
-        sort_fastest_first(sorted.kinds);
-        std::array<double, 2> least_ms;
-        std::array<std::vector<double>, 2> by_level;
-        for (const int head : {0, 1}) {
-            sorted.head = costs.heads[head].saved, sorted.head_buffer = costs.heads[head].buffer;
-            by_level[head] = least_by_level(sorted);
-            least_ms[head] = *std::min_element(by_level[head].begin(), by_level[head].end());
+    std::optional<Draft> best_that_fits(const Costs& costs, const std::vector<Problem>& problems) const {
+        const Shortlists lists = shortlists(problems[0]);
+        std::array<std::vector<Prospect>, 2> prospects;
+        std::array<double, 2> least_ms, total_ms;
+        least_ms.fill(std::numeric_limits<double>::infinity());
+        total_ms = least_ms;
+        for (size_t head = 0; head < problems.size(); ++head) {
+            prospects[head] = find_prospects(problems[head], lists);
+            for (const Prospect& prospect : prospects[head])
+                least_ms[head] = std::min(least_ms[head], prospect.pricing.least_ms);
+            total_ms[head] = least_ms[head] + costs.heads[head].milliseconds;
         }
-        const bool chunked_first =
-            least_ms[1] + costs.heads[1].milliseconds < least_ms[0] + costs.heads[0].milliseconds;
+        const int first = total_ms[1] < total_ms[0] ? 1 : 0;
         std::array<std::optional<Draft>, 2> found;
-        for (const int head : {chunked_first ? 1 : 0, chunked_first ? 0 : 1}) {
-            if (found[1 - head] && cannot_beat(costs, head, least_ms[head], *found[1 - head])) return *found[1 - head];
-            std::optional<Choice> choice = greedy(*problems[head], by_level[head]);
-            if (choice) found[head] = weighed(*problems[head], costs, head, *std::move(choice));
+        for (const int head : {first, 1 - first}) {
+            if (prospects[head].empty()) continue;
+            if (found[1 - head] && cannot_beat(costs, head, least_ms[head], *found[1 - head])) continue;
+            std::optional<Choice> choice = fastest_choice(prospects[head]);
+            if (choice) found[head] = weighed(problems[head], costs, head, *std::move(choice));
         }
-        if (found[0] && found[1]) return is_better(*found[1], *found[0]) ? *found[1] : *found[0];
-        if (found[0] || found[1]) return found[0] ? *found[0] : *found[1];
-        Draft lean = weighed(whole, costs, 0, least_memory(whole));
-        Draft leaner = weighed(chunked, costs, 1, least_memory(chunked));
-        return leaner.peak < lean.peak ? leaner : lean;
+        if (found[0] && found[1]) return is_better(*found[1], *found[0]) ? found[1] : found[0];
+        return found[0] ? found[0] : found[1];
+    }
+
+    static Draft leanest(const Costs& costs, const std::vector<Problem>& problems) {
+        Draft lean = weighed(problems[0], costs, 0, least_memory(problems[0]));
+        for (size_t head = 1; head < problems.size(); ++head) {
+            Draft leaner = weighed(problems[head], costs, head, least_memory(problems[head]));
+            if (leaner.peak < lean.peak) lean = std::move(leaner);
+        }
+        return lean;
     }
 
     // Whether the other head's draft stays, whatever this head's turns out to be.

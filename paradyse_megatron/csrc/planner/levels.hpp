@@ -18,17 +18,35 @@ struct Level {
     }
 };
 
-inline std::optional<Level> level_of(const Problem& problem, int64_t buffer) {
+inline Cost beside_buffer(const Cost& cost) { return {cost.milliseconds, cost.saved, cost.workspace - cost.buffer}; }
+
+// The sizes that the buffer can have, the largest first.
+inline std::vector<int64_t> buffers(const Problem& problem) {
+    std::vector<int64_t> found{problem.head_buffer};
+    for (const Options& options : problem.kinds)
+        for (const Cost& cost : options)
+            if (cost.buffer > problem.head_buffer && std::find(found.begin(), found.end(), cost.buffer) == found.end())
+                found.push_back(cost.buffer);
+    std::sort(found.begin(), found.end(), std::greater<>());
+    return found;
+}
+
+// That size's level, still without options.
+inline Level empty_level(const Problem& problem, int64_t buffer) {
     Level level{{{}, problem.layers, problem.budget - buffer, problem.head - problem.head_buffer, problem.in_flight}, {}};
+    level.problem.kinds.reserve(problem.kinds.size());
+    level.indices.reserve(problem.kinds.size());
+    return level;
+}
+
+inline std::optional<Level> level_of(const Problem& problem, int64_t buffer) {
+    Level level = empty_level(problem, buffer);
     for (const Options& options : problem.kinds) {
         Options& kept = level.problem.kinds.emplace_back();
         std::vector<int>& indices = level.indices.emplace_back();
-        kept.reserve(options.size());
-        indices.reserve(options.size());
         for (int index = 0; index < static_cast<int>(options.size()); ++index) {
-            const Cost& cost = options[index];
-            if (cost.buffer > buffer) continue;
-            kept.push_back({cost.milliseconds, cost.saved, cost.workspace - cost.buffer});
+            if (options[index].buffer > buffer) continue;
+            kept.push_back(beside_buffer(options[index]));
             indices.push_back(index);
         }
         if (kept.empty()) return std::nullopt;
@@ -36,16 +54,9 @@ inline std::optional<Level> level_of(const Problem& problem, int64_t buffer) {
     return level;
 }
 
-// The largest buffer first, with which every option can be had.
 inline std::vector<Level> levels(const Problem& problem) {
-    std::vector<int64_t> buffers{problem.head_buffer};
-    for (const Options& options : problem.kinds)
-        for (const Cost& cost : options)
-            if (cost.buffer > problem.head_buffer && std::find(buffers.begin(), buffers.end(), cost.buffer) == buffers.end())
-                buffers.push_back(cost.buffer);
-    std::sort(buffers.begin(), buffers.end(), std::greater<>());
     std::vector<Level> found;
-    for (int64_t buffer : buffers)
+    for (int64_t buffer : buffers(problem))
         if (std::optional<Level> level = level_of(problem, buffer)) found.push_back(*std::move(level));
     return found;
 }

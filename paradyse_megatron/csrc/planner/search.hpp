@@ -1,7 +1,6 @@
 // A fast choice that fits: widening beams under a lower bound. Twin of planner/search.py, which explains it.
 #pragma once
 
-#include <numeric>
 #include <tuple>
 
 #include "bounds.hpp"
@@ -35,7 +34,8 @@ struct Suffix {
 
 class Beam {
    public:
-    explicit Beam(const Problem& problem) : problem_(problem), bounds_(problem), first_(problem.num_layers() + 1) {
+    Beam(const Problem& problem, const Pricing& pricing)
+        : problem_(problem), bounds_(problem, pricing), first_(problem.num_layers() + 1) {
         kept_.reserve(problem.num_layers() + 1);
     }
 
@@ -53,13 +53,13 @@ class Beam {
    private:
     // Goes from the last layer to the first with at most `width` suffixes; returns whether there were more.
     bool pass(size_t width) {
-        const std::vector<std::vector<int>> usable = usable_options();
+        std::vector<std::vector<int>> usable = usable_options();
         const int num_layers = problem_.num_layers();
         kept_ = {Suffix{0.0, 0.0, problem_.head, 0, -1, -1}};
         first_[num_layers] = 0;
         bool was_cut = false;
         for (int layer = num_layers - 1; layer >= 0; --layer) {
-            extend(layer, usable[problem_.layers[layer]]);
+            was_cut |= extend(layer, usable[problem_.layers[layer]], width == 1);
             first_[layer] = kept_.size();
             was_cut |= keep(width, first_[layer]);
             if (kept_.size() == first_[layer]) return was_cut;
@@ -70,21 +70,26 @@ class Beam {
 
     // By kind: options with which the bound is below the best time.
     std::vector<std::vector<int>> usable_options() const {
-        std::vector<std::vector<int>> usable(problem_.kinds.size());
+        const Pricing& pricing = bounds_.pricing;
         const double room = static_cast<double>(problem_.budget - problem_.head);
-        for (size_t kind = 0; kind < problem_.kinds.size(); ++kind)
+        Prices without;
+        for (int i = 0; i < kNumPrices; ++i) without[i] = bounds_.priced.back()[i] - pricing.prices[i] * room;
+        std::vector<std::vector<int>> usable(problem_.kinds.size());
+        for (size_t kind = 0; kind < problem_.kinds.size(); ++kind) {
+            usable[kind].reserve(problem_.kinds[kind].size());
             for (int option = 0; option < static_cast<int>(problem_.kinds[kind].size()); ++option) {
+                const Prices paid = pricing.paid(problem_.kinds[kind][option], problem_.in_flight);
                 double bound = 0.0;
-                for (int i = 0; i < kNumPrices; ++i) {
-                    const double priced_ms = bounds_.priced.back()[i] - bounds_.prices[i] * room;
-                    bound = std::max(bound, priced_ms + bounds_.excess[kind][option][i]);
-                }
+                for (int i = 0; i < kNumPrices; ++i)
+                    bound = std::max(bound, without[i] + (paid[i] - pricing.least[kind][i]));
                 if (bound < best_ms_) usable[kind].push_back(option);
             }
+        }
         return usable;
     }
 
-    void extend(int layer, const std::vector<int>& usable) {
+    // Forms the candidates: where `only_first`, the most promising one alone. Returns whether there were more.
+    bool extend(int layer, std::vector<int>& usable, bool only_first) {
         const int64_t m = problem_.in_flight, budget = problem_.budget;
         const int64_t least = m * bounds_.least[layer], spare = budget - m * bounds_.most[layer];
         const Suffix* const shorter = &kept_[first_[layer + 1]];
@@ -92,28 +97,34 @@ class Beam {
         const Options& options = problem_.options(layer);
         work_ += static_cast<int64_t>(num_shorter * usable.size());
         candidates_.clear();
+        bool were_more = false;
         for (int parent = 0; parent < num_shorter; ++parent) {
             const Suffix& suffix = shorter[parent];
             const int64_t others = (m - 1) * suffix.saved;
-            for (int option : usable) {
+            for (int& option : usable) {
                 const Cost& cost = options[option];
                 const int64_t need = std::max(suffix.need, others + cost.workspace) + m * cost.saved;
                 if (least + need > budget) continue;
                 const double milliseconds = suffix.milliseconds + cost.milliseconds;
+                const double limit = were_more ? candidates_[0].bound : best_ms_;
+                if (bounds_.time_at_one_price(layer, milliseconds, budget - need) > limit) continue;
                 const double bound = bounds_.time(layer, milliseconds, budget - need);
                 if (bound >= best_ms_) continue;
                 const int64_t saved = m == 1 ? 0 : suffix.saved + cost.saved;
-                candidates_.push_back({bound, milliseconds, std::max(need, spare), saved, parent, option});
+                const Suffix longer{bound, milliseconds, std::max(need, spare), saved, parent, option};
+                if (only_first && !candidates_.empty()) {
+                    were_more = true;
+                    if (longer < candidates_[0]) candidates_[0] = longer, std::swap(option, usable[0]);
+                } else {
+                    candidates_.push_back(longer);
+                }
             }
         }
+        return were_more;
     }
 
     // Of the candidates the `width` with the lowest bounds that no other beats; returns whether there were more.
     bool keep(size_t width, size_t first_kept) {
-        if (width == 1 && !candidates_.empty()) {
-            kept_.push_back(*std::min_element(candidates_.begin(), candidates_.end()));
-            return candidates_.size() > 1;
-        }
         const auto later = [](const Suffix& a, const Suffix& b) { return b < a; };
         std::make_heap(candidates_.begin(), candidates_.end(), later);
         while (!candidates_.empty()) {
@@ -161,59 +172,56 @@ inline void arrange(const Problem& problem, Choice& choice) {
     }
 }
 
-// Of a problem without buffers.
-inline std::optional<Choice> greedy_of(const Problem& problem, double cutoff_ms) {
-    Problem reduced{{}, problem.layers, problem.budget, problem.head, problem.in_flight};
-    std::vector<std::vector<int>> kept;
-    for (const Options& options : problem.kinds) {
-        kept.push_back(efficient_indices(options, problem.budget, problem.in_flight));
-        if (kept.back().empty()) return std::nullopt;
-        reduced.kinds.emplace_back();
-        for (int index : kept.back()) reduced.kinds.back().push_back(options[index]);
-    }
-    Choice choice(problem.num_layers(), 0);
-    if (!reduced.fits(choice)) {
-        std::optional<Choice> start = least_saved_within(reduced, reduced.budget);
+// A level with the options worth looking at.
+struct Prospect {
+    Level level;
+    Pricing pricing;
+
+    // A fast choice of the level; of no use is what takes `cutoff_ms` or more.
+    std::optional<Choice> search(double cutoff_ms) const {
+        const Problem& problem = level.problem;
+        Choice fastest(problem.num_layers(), 0);
+        if (problem.fits(fastest)) return fastest;
+        std::optional<Choice> start = least_saved_within(problem, problem.budget);
         if (!start) return std::nullopt;
-        choice = Beam(reduced).widen(*std::move(start), cutoff_ms);
-        arrange(reduced, choice);
+        Choice choice = Beam(problem, pricing).widen(*std::move(start), cutoff_ms);
+        arrange(problem, choice);
+        return choice;
     }
-    for (int layer = 0; layer < problem.num_layers(); ++layer)
-        choice[layer] = kept[problem.layers[layer]][choice[layer]];
-    return choice;
+};
+
+inline std::vector<Prospect> find_prospects(const Problem& problem, const Shortlists& shortlists) {
+    std::vector<Prospect> prospects;
+    for (Level& level : efficient_levels(problem, shortlists)) {
+        Pricing pricing(level.problem);
+        prospects.push_back({std::move(level), std::move(pricing)});
+    }
+    return prospects;
 }
 
-// By level of a problem whose options are sorted, fastest first.
-inline std::vector<double> least_by_level(const Problem& problem) {
-    std::vector<double> least_ms;
-    for (const Level& level : levels(problem)) least_ms.push_back(least_milliseconds_of(level.problem));
-    return least_ms;
-}
-
-// The bounds of `least_by_level`, where they are known already.
-inline std::optional<Choice> greedy(const Problem& problem, std::vector<double> least_ms = {}) {
-    const std::vector<Level> found = levels(problem);
-    if (found.size() == 1) least_ms = {0.0};
-    if (least_ms.empty()) {
-        Problem sorted = problem;
-        sort_fastest_first(sorted.kinds);
-        least_ms = least_by_level(sorted);
-    }
-    std::vector<int> order(found.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return least_ms[a] < least_ms[b]; });
+// Only levels that promise more than what was found are searched.
+inline std::optional<Choice> fastest_choice(const std::vector<Prospect>& prospects) {
+    std::vector<const Prospect*> order;
+    for (const Prospect& prospect : prospects) order.push_back(&prospect);
+    std::stable_sort(order.begin(), order.end(), [](const Prospect* a, const Prospect* b) {
+        return a->pricing.least_ms < b->pricing.least_ms;
+    });
     std::optional<Choice> best;
     double best_ms = std::numeric_limits<double>::infinity();
-    for (const int at : order) {
+    for (const Prospect* prospect : order) {
         const double cutoff_ms = best_ms / kNearEnough;
-        if (best && least_ms[at] >= cutoff_ms) break;
-        std::optional<Choice> choice = greedy_of(found[at].problem, cutoff_ms);
+        if (best && prospect->pricing.least_ms >= cutoff_ms) break;
+        std::optional<Choice> choice = prospect->search(cutoff_ms);
         if (!choice) continue;
-        const double milliseconds = found[at].problem.milliseconds(*choice);
-        if (best && milliseconds >= best_ms) continue;
-        best = found[at].in_whole(*std::move(choice)), best_ms = milliseconds;
+        const double milliseconds = prospect->level.problem.milliseconds(*choice);
+        if (milliseconds >= best_ms) continue;
+        best = prospect->level.in_whole(*std::move(choice)), best_ms = milliseconds;
     }
     return best;
+}
+
+inline std::optional<Choice> greedy(const Problem& problem) {
+    return fastest_choice(find_prospects(problem, shortlists(problem)));
 }
 
 }  // namespace paradyse
