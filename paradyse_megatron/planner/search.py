@@ -12,7 +12,8 @@ before, until nothing had to be left out (then the choice is the best there is),
 of the bound, or enough work was done. It starts from the choice that saves the fewest bytes, which exists
 whenever any choice fits.
 
-`exact.py` is the oracle beside it; `csrc/planner/search.hpp` does the same in C++, in the same order of arithmetic.
+`exact.py` is the oracle beside it; `csrc/planner/beam.hpp` and `search.hpp` do the same in C++, in the same order of
+arithmetic.
 """
 
 from __future__ import annotations

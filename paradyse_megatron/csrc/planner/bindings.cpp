@@ -17,7 +17,7 @@ int64_t to_bytes(const py::handle& number) {
     const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
     if (value == -1 && PyErr_Occurred()) throw py::error_already_set();
     if (overflow || value > kMostBytes)
-        throw Overflow("A cost of " + std::string(py::str(number)) + " bytes is more than this search counts up to, 2^62.");
+        throw Overflow("A cost of " + std::string(py::str(number)) + " bytes is above 2^62, the most that is counted.");
     if (value < 0) throw std::invalid_argument("A cost of " + std::string(py::str(number)) + " bytes is negative.");
     return value;
 }
@@ -36,9 +36,12 @@ std::vector<Options> to_kinds(const py::sequence& kinds) {
         found.emplace_back();
         for (const py::handle& item : options) {
             const auto cost = py::reinterpret_borrow<py::sequence>(item);
-            found.back().push_back({cost[0].cast<double>(), to_bytes(cost[1]), to_bytes(cost[2]), to_bytes(cost[3])});
+            if (cost.size() != 4)
+                throw std::invalid_argument("An option has four costs: time, saved, workspace, buffer.");
+            const double milliseconds = checked_milliseconds(cost[0].cast<double>());
+            found.back().push_back({milliseconds, to_bytes(cost[1]), to_bytes(cost[2]), to_bytes(cost[3])});
         }
-        if (found.back().empty()) throw std::invalid_argument("A layer has no option to choose from.");
+        if (found.back().empty()) throw std::invalid_argument(kNoOption);
     }
     return found;
 }
@@ -67,7 +70,8 @@ Problem to_problem(const py::sequence& kinds, const std::vector<int>& layers, co
 }
 
 Choice checked(const Problem& problem, const Choice& choice) {
-    if (choice.size() != problem.layers.size()) throw std::invalid_argument("A choice needs one option for each layer.");
+    if (choice.size() != problem.layers.size())
+        throw std::invalid_argument("A choice needs one option for each layer.");
     for (int layer = 0; layer < problem.num_layers(); ++layer)
         if (choice[layer] < 0 || choice[layer] >= static_cast<int>(problem.options(layer).size()))
             throw std::invalid_argument("Layer " + std::to_string(layer) + " has no such option.");
@@ -87,8 +91,8 @@ py::tuple as_tuple(const Draft& draft) {
 Costs to_costs(const py::sequence& kinds, const std::vector<std::tuple<double, py::int_, py::int_>>& heads) {
     Costs costs{to_kinds(kinds), {}};
     for (const auto& [milliseconds, saved, buffer] : heads)
-        costs.heads.push_back({milliseconds, to_bytes(saved), to_bytes(buffer)});
-    if (costs.heads.empty()) throw std::invalid_argument("There must be at least one way to compute the head.");
+        costs.heads.push_back({checked_milliseconds(milliseconds), to_bytes(saved), to_bytes(buffer)});
+    check_shape(costs.kinds, costs.heads);
     return costs;
 }
 
@@ -112,12 +116,12 @@ PYBIND11_MODULE(_native, module) {
     py::class_<Curve>(module, "Curve").def(py::init<Parts>()).def("__call__", &Curve::operator());
 
     py::class_<CurveTable>(module, "CurveTable")
-        .def(py::init<std::vector<std::vector<std::array<Parts, 4>>>, std::vector<std::array<Parts, 3>>>())
+        .def(py::init<std::vector<std::vector<CurveTable::OfOption>>, std::vector<CurveTable::OfHead>>())
         .def("at", &CurveTable::at);
 
     py::class_<Stage>(module, "Stage")
         .def(py::init([](const std::vector<int>& layers, size_t num_kinds, const py::int_& budget, int64_t in_flight) {
-            return Stage{to_layers(layers, num_kinds), to_budget(budget), to_in_flight(in_flight)};
+            return Stage{to_layers(layers, num_kinds), num_kinds, to_budget(budget), to_in_flight(in_flight)};
         }))
         .def("best", [](const Stage& stage, const Costs& costs) { return as_tuple(stage.best(costs)); })
         .def("weigh", [](const Stage& stage, const Costs& costs, int head, const Choice& choice) {

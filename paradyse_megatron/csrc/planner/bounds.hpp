@@ -131,11 +131,6 @@ struct Bounds {
         return following_ms + pricing.within(priced[layer], static_cast<double>(room));
     }
 
-    // The same by a single price, which tells in most cases.
-    double time_at_one_price(int layer, double following_ms, int64_t room) const {
-        return following_ms + (priced[layer][kUsual] - pricing.prices[kUsual] * static_cast<double>(room));
-    }
-
    private:
     // Every layer must fit with what the other micro-batches hold at least.
     void count(const Problem& problem) {

@@ -30,10 +30,27 @@ inline double over(int64_t a, int64_t b) { return static_cast<double>(a) / stati
 
 inline int64_t whole_bytes(double bytes) {
     const double up = std::ceil(bytes);
-    if (!(up >= 0.0)) throw std::invalid_argument("A cost in bytes is negative or no number; no cost falls with length.");
-    if (up > static_cast<double>(kMostBytes)) throw Overflow("A cost is above 2^62 bytes, more than this search counts up to.");
+    if (!(up >= 0.0))
+        throw std::invalid_argument("A cost in bytes is negative or no number; no cost falls with length.");
+    if (up > static_cast<double>(kMostBytes))
+        throw Overflow("A cost is above 2^62 bytes, more than this search counts up to.");
     return static_cast<int64_t>(up);
 }
+
+// Of tokens over an earlier length, which many curves have as a point.
+class Logarithm {
+   public:
+    explicit Logarithm(int64_t tokens) : tokens_(tokens) {}
+
+    double operator()(int64_t earlier) {
+        if (earlier != earlier_) earlier_ = earlier, value_ = std::log(over(tokens_, earlier));
+        return value_;
+    }
+
+   private:
+    int64_t tokens_, earlier_ = -1;
+    double value_ = 0.0;
+};
 
 class Curve {
    public:
@@ -44,11 +61,17 @@ class Curve {
         for (size_t i = 1; i < points_.size(); ++i) {
             const auto& [earlier, lower] = points_[i - 1];
             const auto& [length, value] = points_[i];
+            if (earlier >= length) throw std::invalid_argument("The points of a cost curve do not ascend.");
             steps_.push_back({std::log(over(length, earlier)), value / lower});
         }
     }
 
     double operator()(int64_t tokens) const {
+        Logarithm logarithm(tokens);
+        return at(tokens, logarithm);
+    }
+
+    double at(int64_t tokens, Logarithm& logarithm) const {
         if (points_.empty() || tokens > points_.back().first) return largest(terms_, tokens);
         if (tokens < points_.front().first) return largest(terms_below_, tokens);
         const auto shorter = [](const Point& point, int64_t sought) { return point.first < sought; };
@@ -56,20 +79,24 @@ class Curve {
         if (points_[after].first == tokens) return points_[after].second;
         const auto& [earlier, lower] = points_[after - 1];
         const auto& [log_ratio, ratio] = steps_[after - 1];
-        return lower * std::pow(ratio, std::log(over(tokens, earlier)) / log_ratio);
+        return lower * std::pow(ratio, logarithm(earlier) / log_ratio);
     }
 
    private:
     std::vector<Terms> terms_;
     std::vector<Point> points_;  // tokens and value, ascending
     std::vector<Terms> terms_below_;
-    std::vector<std::pair<double, double>> steps_;  // from each point to the next: logarithm of lengths, ratio of values
+    std::vector<std::pair<double, double>> steps_;  // from point to point: logarithm of lengths, ratio of values
 };
 
 // Prepared once for all lengths.
 class CurveTable {
    public:
-    CurveTable(const std::vector<std::vector<std::array<Parts, 4>>>& kinds, const std::vector<std::array<Parts, 3>>& heads) {
+    using OfOption = std::array<Parts, 4>;
+    using OfHead = std::array<Parts, 3>;
+
+    CurveTable(const std::vector<std::vector<OfOption>>& kinds, const std::vector<OfHead>& heads) {
+        check_shape(kinds, heads);
         for (const auto& options : kinds) {
             kinds_.emplace_back();
             for (const auto& [milliseconds, saved, workspace, buffer] : options)
@@ -81,15 +108,18 @@ class CurveTable {
 
     Costs at(int64_t tokens) const {
         Costs costs;
+        Logarithm logarithm(tokens);
         costs.kinds.resize(kinds_.size());
         for (size_t kind = 0; kind < kinds_.size(); ++kind) {
             costs.kinds[kind].reserve(kinds_[kind].size());
             for (const auto& [milliseconds, saved, workspace, buffer] : kinds_[kind])
-                costs.kinds[kind].push_back({milliseconds(tokens), whole_bytes(saved(tokens)),
-                                             whole_bytes(workspace(tokens)), whole_bytes(buffer(tokens))});
+                costs.kinds[kind].push_back({checked_milliseconds(milliseconds.at(tokens, logarithm)),
+                                             whole_bytes(saved(tokens)), whole_bytes(workspace(tokens)),
+                                             whole_bytes(buffer(tokens))});
         }
         for (const auto& [milliseconds, saved, buffer] : heads_)
-            costs.heads.push_back({milliseconds(tokens), whole_bytes(saved(tokens)), whole_bytes(buffer(tokens))});
+            costs.heads.push_back({checked_milliseconds(milliseconds(tokens)), whole_bytes(saved(tokens)),
+                                   whole_bytes(buffer(tokens))});
         return costs;
     }
 

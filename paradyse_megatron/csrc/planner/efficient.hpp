@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tuple>
+#include <utility>
 
 #include "levels.hpp"
 
@@ -29,8 +30,10 @@ inline std::vector<int> shortlist(const Options& options) {
     kept.reserve(options.size());
     for (const auto& [milliseconds, index] : order) {
         const Cost& cost = options[index];
-        const auto is_no_worse = [&](int k) { return options[k].buffer <= cost.buffer && no_worse(beside_buffer(options[k]), beside_buffer(cost)); };
-        if (std::none_of(kept.begin(), kept.end(), is_no_worse)) kept.push_back(index);
+        const auto makes_needless = [&](int k) {
+            return options[k].buffer <= cost.buffer && no_worse(beside_buffer(options[k]), beside_buffer(cost));
+        };
+        if (std::none_of(kept.begin(), kept.end(), makes_needless)) kept.push_back(index);
     }
     return kept;
 }
@@ -65,7 +68,8 @@ inline std::optional<Level> efficient_level(const Problem& problem, const Shortl
 inline std::vector<Level> efficient_levels(const Problem& problem, const Shortlists& shortlists) {
     std::vector<Level> found;
     for (int64_t buffer : buffers(problem))
-        if (std::optional<Level> level = efficient_level(problem, shortlists, buffer)) found.push_back(*std::move(level));
+        if (std::optional<Level> level = efficient_level(problem, shortlists, buffer))
+            found.push_back(*std::move(level));
     return found;
 }
 

@@ -13,6 +13,18 @@ struct HeadCost {
     int64_t buffer = 0;  // of the saved bytes, in Megatron's buffer
 };
 
+constexpr const char* kNoOption = "A layer has no option to choose from.";
+
+// Of costs by kind and option, and by head, whatever each is.
+template <class Kinds, class Heads>
+void check_shape(const Kinds& kinds, const Heads& heads) {
+    for (const auto& options : kinds)
+        if (options.empty()) throw std::invalid_argument(kNoOption);
+    if (heads.empty() || heads.size() > 2)
+        throw std::invalid_argument("There are one or two ways to compute the head, but costs of " +
+                                    std::to_string(heads.size()) + ".");
+}
+
 // Of every option at one length: by kind of layer, and by way to compute the head (whole, then chunked).
 struct Costs {
     std::vector<Options> kinds;
@@ -31,11 +43,18 @@ struct Draft {
 // The layers of one pipeline stage.
 struct Stage {
     std::vector<int> layers;
+    size_t num_kinds;
     int64_t budget;
     int64_t in_flight;
 
     Problem problem(const Costs& costs, int head) const {
-        return {costs.kinds, layers, budget, costs.heads.at(head).saved, in_flight, costs.heads.at(head).buffer};
+        if (costs.kinds.size() != num_kinds)
+            throw std::invalid_argument("The stage has layers of " + std::to_string(num_kinds) +
+                                        " kinds, but there are costs of " + std::to_string(costs.kinds.size()) + ".");
+        if (head < 0 || head >= static_cast<int>(costs.heads.size()))
+            throw std::invalid_argument("There is no head " + std::to_string(head) + ", but " +
+                                        std::to_string(costs.heads.size()) + " from 0.");
+        return {costs.kinds, layers, budget, costs.heads[head].saved, in_flight, costs.heads[head].buffer};
     }
 
     Draft weigh(const Costs& costs, int head, Choice choice) const {
@@ -69,7 +88,8 @@ struct Stage {
     static Draft weighed(const Problem& problem, const Costs& costs, int head, Choice choice) {
         const double layers_ms = problem.milliseconds(choice);
         const int64_t peak = problem.peak(choice);
-        return {head, std::move(choice), layers_ms, layers_ms + costs.heads[head].milliseconds, peak, peak <= problem.budget};
+        const double milliseconds = layers_ms + costs.heads[head].milliseconds;
+        return {head, std::move(choice), layers_ms, milliseconds, peak, peak <= problem.budget};
     }
 
     Choice fastest_choice_of_all(const Costs& costs) const {

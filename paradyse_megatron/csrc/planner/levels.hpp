@@ -1,4 +1,4 @@
-// The problem without Megatron's buffer, once for each size that it can have. Twin of planner/levels.py, which explains it.
+// The problem without Megatron's buffer, for each size that it can have. Twin of planner/levels.py, which explains it.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,8 @@ inline std::vector<int64_t> buffers(const Problem& problem) {
 
 // That size's level, still without options.
 inline Level empty_level(const Problem& problem, int64_t buffer) {
-    Level level{{{}, problem.layers, problem.budget - buffer, problem.head - problem.head_buffer, problem.in_flight}, {}};
+    const int64_t budget = problem.budget - buffer, head = problem.head - problem.head_buffer;
+    Level level{{{}, problem.layers, budget, head, problem.in_flight}, {}};
     level.problem.kinds.reserve(problem.kinds.size());
     level.indices.reserve(problem.kinds.size());
     return level;

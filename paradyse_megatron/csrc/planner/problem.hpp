@@ -42,6 +42,11 @@ inline int64_t checked_multiply(int64_t a, int64_t b) {
     return product;
 }
 
+inline double checked_milliseconds(double milliseconds) {
+    if (!std::isfinite(milliseconds)) throw std::invalid_argument("A cost in milliseconds is infinite or no number.");
+    return milliseconds;
+}
+
 struct Problem {
     std::vector<Options> kinds;  // the options of a layer of each kind
     std::vector<int> layers;     // the kind of each layer, first layer first
