@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import resource
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,8 +25,7 @@ _RESET_PEAK = b"5"  # see clear_refs in proc(5)
 
 def resident_bytes(device: Any = None) -> int:
     """Resident set of this process, now."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    return int(_content("/proc/self/statm").split()[1]) * resource.getpagesize()
 
 
 def peak_resident_bytes(device: Any = None) -> int:
@@ -38,7 +36,7 @@ def peak_resident_bytes(device: Any = None) -> int:
 def reset_peak(device: Any = None) -> None:
     """Let the high-water mark of the resident set begin anew."""
     try:
-        with open("/proc/self/clear_refs", "wb") as file:
+        with open("/proc/self/clear_refs", "wb", buffering=0) as file:
             file.write(_RESET_PEAK)
     except OSError as error:
         _warn_once("The peak of memory cannot be reset here (%s): it stays the highest since the process began.", error)
@@ -95,12 +93,17 @@ def replacements() -> Iterator[Replacement]:
     yield Replacement(torch.accelerator, "empty_cache", own(empty_cache, "empty_cache"))
 
 
-def _field_bytes(path: str | os.PathLike[str], name: str) -> int:
-    with open(path) as file:
-        for line in file:
-            if line.startswith(name + ":"):
-                return int(line.split()[1]) * 1024
-    raise RuntimeError(f"{path} does not say {name}, which memory statistics on the CPU are read from.")
+def _field_bytes(path: str, name: str) -> int:
+    _, found, rest = (b"\n" + _content(path)).partition(f"\n{name}:".encode())
+    if not found:
+        raise RuntimeError(f"{path} does not say {name}, which memory statistics on the CPU are read from.")
+    return int(rest.split(maxsplit=1)[0]) * 1024
+
+
+def _content(path: str) -> bytes:
+    """Of a file that the system makes up; unbuffered, as this is asked for around each micro-batch."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 _warned: set[str] = set()

@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from paradyse_megatron.planner.jsonfile import check_keys, read_object, write_object
@@ -106,6 +107,11 @@ class Plan:
         return len(self.layer_options)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        """Asked for each micro-batch; plans are few."""
         options = set(self.layer_options)
         return f"{self.layer_options[0]}{self._head_text()}" if len(options) == 1 else self._listed()
 

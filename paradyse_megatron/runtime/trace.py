@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 
@@ -70,7 +70,7 @@ class TraceFile:
     def append(self, line: TraceLine) -> None:
         """One `write` call in append mode, so that ranks' lines never mix."""
         with open(self.path, "ab", buffering=0) as file:
-            file.write((json.dumps(asdict(line)) + "\n").encode())
+            file.write((json.dumps(vars(line)) + "\n").encode())
 
     def forget_after(self, iteration: int) -> None:
         """Drop lines of later iterations: a run that resumes from a checkpoint does those again."""
@@ -78,7 +78,7 @@ class TraceFile:
             return
         kept = [line for line in read_trace(self.path) if line.iteration <= iteration]
         replacement = self.path.with_name(self.path.name + ".part")
-        replacement.write_text("".join(json.dumps(asdict(line)) + "\n" for line in kept))
+        replacement.write_text("".join(json.dumps(vars(line)) + "\n" for line in kept))
         replacement.replace(self.path)
 
 
