@@ -43,7 +43,7 @@ THREADS = ("-fopenmp",) if sys.platform == "linux" else ()
 setup(
     ext_modules=[
         *extension("paradyse_megatron.planner._native", "planner", TWINNED),
-        *extension("paradyse_megatron.comm._host", "kernels", ("-O3", *THREADS)),
+        *extension("paradyse_megatron.comm._host", "kernels", ("-O3", "-ffp-contract=off", *THREADS)),
     ],
     packages=[*find_packages(include=["paradyse_megatron*"]), "paradyse_megatron.configs"],
     package_dir={"paradyse_megatron.configs": "configs"},

@@ -19,6 +19,7 @@ from torch import Tensor
 from paradyse_megatron.comm import nvrtc
 from paradyse_megatron.comm.launch import KERNELS, THREADS, Launch, launches
 from paradyse_megatron.comm.one_pass import OnePass
+from paradyse_megatron.comm.rotary import Turning, integers_of, rotary_of
 
 _BLOCKS_OF_MULTIPROCESSOR = 10
 
@@ -46,15 +47,26 @@ def register(device_type: str, launcher: Launcher, most_blocks: Callable[[torch.
     """Let the operators run on tensors of such devices; `most_blocks` keep one busy."""
     launchers[device_type] = launcher, most_blocks
 
-    def run(tensors: Sequence[Tensor], wire: Tensor, table: Sequence[int], to_wire: bool) -> None:
+    def run(
+        tensors: Sequence[Tensor],
+        wire: Tensor,
+        table: Sequence[int],
+        to_wire: bool,
+        turning: Sequence[Tensor] = (),
+        rotary: Sequence[int] = (),
+    ) -> None:
         number = str(wire.dtype).removeprefix("torch.")
         addresses = [tensor.data_ptr() for tensor in tensors]
-        for launch in launches(
-            table, addresses, wire.data_ptr(), to_wire, wire.element_size(), number, most_blocks(wire.device)
-        ):
+        where = (addresses, wire.data_ptr(), to_wire, wire.element_size(), number, most_blocks(wire.device))
+        for launch in launches(table, *where, rotary_of(turning, rotary)):
             launcher(launch, wire.device)
 
-    _library.impl("to_wire", lambda tensors, wire, table: run(tensors, wire, table, True), device_type.upper())
+    def to_wire(
+        tensors: Sequence[Tensor], wire: Tensor, table: Sequence[int], turning: Sequence[Tensor], rotary: Sequence[int]
+    ) -> None:
+        run(tensors, wire, table, True, turning, rotary)
+
+    _library.impl("to_wire", to_wire, device_type.upper())
     _library.impl("from_wire", lambda wire, tensors, table: run(tensors, wire, table, False), device_type.upper())
     _device_types.add(device_type)
 
@@ -64,7 +76,7 @@ launchers: dict[str, tuple[Launcher, Callable[[torch.device], int]]] = {}
 
 _device_types: set[str] = set()
 _library = torch.library.Library("paradyse", "DEF")
-_library.define("to_wire(Tensor[] tensors, Tensor(a!) wire, int[] table) -> ()")
+_library.define("to_wire(Tensor[] tensors, Tensor(a!) wire, int[] table, Tensor[] turning, int[] rotary) -> ()")
 _library.define("from_wire(Tensor wire, Tensor(a!)[] tensors, int[] table) -> ()")
 for _name in ("paradyse::to_wire", "paradyse::from_wire"):
     torch.library.register_fake(_name, lambda *arguments: None)  # they write into what is there
@@ -123,9 +135,9 @@ def _integers(table: bytes) -> list[int]:
     return np.frombuffer(table, np.int64).tolist()
 
 
-def _move(table: bytes, tensors: Sequence[Tensor], wire: Tensor, to_wire: bool) -> None:
+def _move(table: bytes, tensors: Sequence[Tensor], wire: Tensor, to_wire: bool, how: Turning | None = None) -> None:
     if to_wire:
-        torch.ops.paradyse.to_wire(tensors, wire, _integers(table))
+        torch.ops.paradyse.to_wire(tensors, wire, _integers(table), *integers_of(how))
     else:
         torch.ops.paradyse.from_wire(wire, tensors, _integers(table))
 

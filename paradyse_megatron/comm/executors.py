@@ -14,6 +14,7 @@ from typing import Protocol
 from torch import Tensor
 
 from paradyse_megatron.comm import cuda, host, permutes, symm
+from paradyse_megatron.comm.rotary import Rotation
 from paradyse_megatron.layouts.conversion import Layout
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,8 @@ logger = logging.getLogger(__name__)
 class Executor(Protocol):
     """How one end of a conversion is carried out; `comm.permutes` is the reference."""
 
-    def pack(self, tensors: Sequence[Tensor], layout: Layout, rank: int) -> Tensor:
-        """What the rank holds, as blocks [n, elements] in the order of the ranks that they go to."""
+    def pack(self, tensors: Sequence[Tensor], layout: Layout, rank: int, rotation: Rotation | None = None) -> Tensor:
+        """What the rank holds, queries and keys rotated, as blocks [n, elements] in the order of their ranks."""
         ...
 
     def unpack(self, wire: Tensor, layout: Layout, rank: int) -> tuple[Tensor, ...]:

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from paradyse_megatron.comm.launch import UNROTATED
 from paradyse_megatron.comm.one_pass import OnePass
+from paradyse_megatron.comm.rotary import Turning
 from paradyse_megatron.comm.tables import table_of
 from paradyse_megatron.layouts.conversion import Layout
 
@@ -35,7 +37,7 @@ def move(layout: Layout, rank: int, tensors: Sequence[Tensor], wire: Tensor, to_
     """Between tensors and buffer that are there, if anything has to move."""
     sections = table_of(layout, rank, tuple(tensor.stride() for tensor in tensors))
     if sections is not None:
-        _move(sections, tensors, wire, to_wire)
+        _move(sections, tensors, wire, to_wire, None)
 
 
 def _built() -> ModuleType:
@@ -48,11 +50,13 @@ def _is_here(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
 
 
-def _move(sections: bytes, tensors: Sequence[Tensor], wire: Tensor, to_wire: bool) -> None:
+def _move(sections: bytes, tensors: Sequence[Tensor], wire: Tensor, to_wire: bool, how: Turning | None) -> None:
     number = str(wire.dtype).removeprefix("torch.")
     addresses = [tensor.data_ptr() for tensor in tensors]
+    rotary = UNROTATED if how is None else how.rotary()
+    turning = rotary.packed(range(len(rotary.places)))
     _built().move(
-        sections, addresses, wire.data_ptr(), to_wire, wire.element_size(), number, torch.get_num_threads()
+        sections, addresses, wire.data_ptr(), to_wire, wire.element_size(), number, torch.get_num_threads(), turning
     )  # fmt: skip
 
 

@@ -10,13 +10,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from paradyse_megatron.comm.rotary import Rotation, rotated_end
 from paradyse_megatron.layouts.conversion import Layout
 from paradyse_megatron.layouts.head_layouts import AttentionSizes, HeadsContext, HeadsQkv, TokensContext, TokensQkv
 from paradyse_megatron.layouts.token_layouts import Chunks
 
 
-def pack(tensors: Sequence[Tensor], layout: Layout, rank: int) -> Tensor:
-    """What the rank holds, as blocks [n, elements] in the order of the ranks that they go to."""
+def pack(tensors: Sequence[Tensor], layout: Layout, rank: int, rotation: Rotation | None = None) -> Tensor:
+    """What the rank holds, as blocks [n, elements] in the order of the ranks that they go to.
+
+    With a rotation, queries and keys of `TokensQkv` or `HeadsQkv` are rotated by the positions of their tokens.
+    """
+    if rotation is not None:
+        tensors = rotated_end(tensors, layout, rank, rotation)
     match layout:
         case TokensQkv(sizes):
             wire = _to_columns(_with_copies(tensors[0], sizes), sizes)

@@ -7,6 +7,8 @@ import functools
 from torch import Tensor
 
 from paradyse_megatron.layouts.conversion import Layout
+from paradyse_megatron.layouts.head_layouts import HeadsQkv, TokensQkv
+from paradyse_megatron.layouts.rotary import UNROTATED, TokenPlaces, token_places
 from paradyse_megatron.layouts.section import Axes, Section, Strides, is_whole, table
 
 _MAX_DIMS = len(Axes._fields) + 1
@@ -17,6 +19,16 @@ def table_of(layout: Layout, rank: int, strides: tuple[Strides, ...]) -> bytes |
     """The sections of one end with these tensors; None if nothing has to move."""
     sections = layout.sections(rank, strides)
     return None if is_whole(sections) else table(sections)
+
+
+@functools.lru_cache(maxsize=256)
+def rotary_table_of(
+    layout: TokensQkv | HeadsQkv, rank: int, strides: tuple[Strides, ...]
+) -> tuple[bytes, tuple[TokenPlaces, ...], int]:
+    """The sections of an end that is rotated on its way to the wire, how each tells tokens, and the first token."""
+    found = layout.rotary_sections(rank, strides)
+    places = [token_places(layout.shapes[one.tensor], strides[one.tensor]) for one in found.rotated]
+    return table((*found.rotated, *found.copied)), (*places, *[UNROTATED] * len(found.copied)), found.first_token
 
 
 @functools.lru_cache(maxsize=256)

@@ -72,9 +72,14 @@ def landing_of(layout: Layout) -> Landing:
 
 def peer_sections(conversion: Conversion, rank: int, strides: tuple[Strides, ...]) -> tuple[PeerSection, ...]:
     """Where the tensors of `rank`, with these strides, lie in the landings of all ranks."""
+    return landed_sections(conversion, rank, conversion.source.sections(rank, strides))
+
+
+def landed_sections(conversion: Conversion, rank: int, sections: Sequence[Section]) -> tuple[PeerSection, ...]:
+    """The same for these sections of the source alone."""
     source, landing = conversion.source, landing_of(conversion.target)
     rows = source.blocks_per_peer(rank)
-    mine = [(section.tensor, of_section(section)) for section in source.sections(rank, strides)]
+    mine = [(section.tensor, of_section(section)) for section in sections]
     found: dict[tuple[int, ...], list[tuple[int, Section]]] = defaultdict(list)
     first = 0
     for peer, num_blocks in enumerate(rows):

@@ -12,6 +12,7 @@ import numpy as np
 
 from paradyse_megatron.layouts.blocks import Integers
 from paradyse_megatron.layouts.heads import HeadDealing
+from paradyse_megatron.layouts.rotary import RotarySections
 from paradyse_megatron.layouts.section import Axes, Section, Strides
 
 
@@ -91,18 +92,29 @@ class TokensQkv(_Qkv):
 
     def sections(self, rank: int, strides: tuple[Strides, ...]) -> tuple[Section, ...]:
         """One of queries, keys and values, or where ranks share keys and values two, the latter with copies."""
-        sizes, dealing, wire = self.sizes, self.sizes.dealing, self._wire()
-        head, own_queries = sizes.head_dim, dealing.heads_per_own_group * sizes.head_dim
-        group = (sizes.heads_per_group + 2) * head
-        peers, copies = dealing.num_ranks // dealing.num_copies, dealing.num_copies
-        extents = Axes(peers, copies, sizes.num_tokens, sizes.batch, dealing.own_groups, 1)
+        queries, shared = self.sizes.dealing.heads_per_own_group, self.sizes.dealing.num_copies > 1
+        runs = [(0, queries), (queries, 2)] if shared else [(0, queries + 2)]
+        return tuple(self._heads(*run, strides) for run in runs)
+
+    def rotary_sections(self, rank: int, strides: tuple[Strides, ...]) -> RotarySections:
+        """Queries and keys together, or where ranks share keys each alone; then values."""
+        queries, shared = self.sizes.dealing.heads_per_own_group, self.sizes.dealing.num_copies > 1
+        runs = [(0, queries), (queries, 1)] if shared else [(0, queries + 1)]
+        rotated = tuple(self._heads(*run, strides) for run in runs)
+        copied = (self._heads(queries + 1, 1, strides),)
+        return RotarySections(rotated, copied, rank * self.sizes.num_tokens, self.sizes.head_dim)
+
+    def _heads(self, first: int, number: int, strides: tuple[Strides, ...]) -> Section:
+        """A run of the heads that the wire has for each group: own queries, key, value, which all ranks share."""
+        sizes, dealing, head = self.sizes, self.sizes.dealing, self.sizes.head_dim
+        queries, group = dealing.heads_per_own_group, (sizes.heads_per_group + 2) * head
+        peers = dealing.num_ranks // dealing.num_copies
+        extents = Axes(peers, dealing.num_copies, sizes.num_tokens, sizes.batch, dealing.own_groups, 1)
         token, batch = strides[0][:2]
-        local = Axes(dealing.own_groups * group, own_queries, token, batch, group, head)
-        if copies == 1:
-            return (Section(0, group, extents, local, wire).merged(),)
-        queries = Section(0, own_queries, extents, local, wire)
-        keys = Section(0, 2 * head, extents, local._replace(copy=0), wire, sizes.heads_per_group * head, own_queries)
-        return queries.merged(), keys.merged()
+        is_query = first < queries
+        local = Axes(dealing.own_groups * group, is_query * queries * head, token, batch, group, head)
+        behind = 0 if is_query else sizes.heads_per_group - queries  # other ranks' queries of the group
+        return Section(0, number * head, extents, local, self._wire(), (first + behind) * head, first * head).merged()
 
     def held(self, rank: int) -> list[Integers]:
         """All heads in the order of the projection."""
@@ -133,6 +145,11 @@ class HeadsQkv(_Qkv):
             start = first * sizes.head_dim
             found.append(Section(tensor, sizes.head_dim, extents, local, wire, wire_start=start).merged())
         return tuple(found)
+
+    def rotary_sections(self, rank: int, strides: tuple[Strides, ...]) -> RotarySections:
+        """The same sections."""
+        *rotated, values = self.sections(rank, strides)
+        return RotarySections(tuple(rotated), (values,), 0, self.sizes.head_dim)
 
     def is_view(self, rank: int) -> bool:
         """With one key/value head a rank, or one query head for each, the heads of each are evenly spaced in a row."""

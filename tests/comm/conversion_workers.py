@@ -13,14 +13,18 @@ import weakref
 import numpy as np
 import torch
 import torch.distributed as dist
+from megatron.core.models.common.embeddings.rope_utils import _apply_rotary_pos_emb_bshd
 
 from paradyse_megatron.comm import windows
 from paradyse_megatron.comm.conversion import convert
+from paradyse_megatron.comm.rotary import Rotation
 from paradyse_megatron.comm.subgroups import Subgroup
+from paradyse_megatron.comm.zigzag import local_zigzag_positions
 from paradyse_megatron.layouts.blocks import block_plan
 from paradyse_megatron.layouts.conversion import Conversion, context_to_tokens, contiguous_to_zigzag, qkv_to_heads
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
+from paradyse_megatron.layouts.subgroups import ring_of
 from tests.comm.chosen import choose
 
 
@@ -97,6 +101,52 @@ def _moved(whole: list[np.ndarray], plan, rank: int, layout) -> np.ndarray:
         for start, stop, length in pairs[rank]:
             result[stop : stop + length] += whole[source][start : start + length]
     return result
+
+
+def rotated(names: list[str]) -> dict[str, bool]:
+    """Whether a conversion that rotates gives what converting and rotating by Megatron's formula do, by case."""
+    found = {}
+    for name in names:
+        choose(name if name != "mixed" else ["host", "torch"][dist.get_rank() % 2])
+        for case, (conversion, peers, positions) in _rotary_cases().items():
+            for interleaved, num_rotated in ((False, 8), (True, 4)):
+                found[f"{name} {case} {interleaved}"] = _rotates(conversion, peers, positions, interleaved, num_rotated)
+    return found
+
+
+def _rotary_cases():
+    """Conversion, peers, positions of the tokens of all peers."""
+    world, num_ranks = dist.group.WORLD, dist.get_world_size()
+    cases = {}
+    for heads, groups in ((2 * num_ranks, num_ranks), (6 * num_ranks, 3 * num_ranks), (num_ranks, 1)):
+        sizes = AttentionSizes(HeadDealing(heads, groups, num_ranks), 8, 5, 2)
+        cases[f"qkv {heads}/{groups}"] = (qkv_to_heads(sizes), world, slice(0, 5 * num_ranks))
+    if num_ranks % 2 == 0:
+        first = dist.get_rank() // 2 * 2
+        pair, ring = Subgroup(world, (first, first + 1)), Subgroup(world, ring_of(dist.get_rank(), num_ranks, 2))
+        sizes = AttentionSizes(HeadDealing(4, 2, 2), 8, 5, 2)
+        cases["zigzag in pairs"] = (qkv_to_heads(sizes), pair, local_zigzag_positions(10, ring))
+    return cases
+
+
+def _rotates(conversion: Conversion, peers, positions, interleaved: bool, num_rotated: int) -> bool:
+    """In fp32, to the last bit."""
+    angles = torch.arange(40).outer(10_000 ** (-torch.arange(num_rotated) / num_rotated))
+    (mine,) = _split(torch.from_numpy(_numbers(conversion.source, peers.rank())).float().sin(), conversion.source)
+    both = []
+    for fused in (True, False):
+        local = mine.clone().requires_grad_()
+        rotation = Rotation(angles, positions, interleaved) if fused else None
+        query, key, value = convert(conversion, peers, local, rotation=rotation)
+        if not fused:
+            query, key = (
+                _apply_rotary_pos_emb_bshd(each, angles[positions][:, None, None], rotary_interleaved=interleaved)
+                for each in (query, key)
+            )
+        numbers = [torch.arange(each.numel()).view(each.shape).cos() for each in (query, key, value)]
+        torch.autograd.backward((query, key, value), numbers)
+        both.append((query.detach(), key.detach(), value.detach(), local.grad))
+    return all(torch.equal(one, other) for one, other in zip(*both, strict=True))
 
 
 def delayed(name: str, num_calls: int, share_of_late: float, most_ms: float) -> int:

@@ -26,12 +26,25 @@ constexpr Kernel of_end(const char *name) {
     return kernel_of<paradyse::EndMove, kernel>(name);
 }
 
+template <void (*kernel)(paradyse::PeerMove)>
+constexpr Kernel to_peers(const char *name) {
+    return kernel_of<paradyse::PeerMove, kernel>(name);
+}
+
 constexpr Kernel kKernels[] = {of_end<copy_sections>("copy_sections"),
                                of_end<sum_sections_float32>("sum_sections_float32"),
                                of_end<sum_sections_float64>("sum_sections_float64"),
                                of_end<sum_sections_bfloat16>("sum_sections_bfloat16"),
                                of_end<sum_sections_float16>("sum_sections_float16"),
-                               kernel_of<paradyse::PeerMove, store_sections>("store_sections"),
+                               of_end<rotate_sections_float32>("rotate_sections_float32"),
+                               of_end<rotate_sections_float64>("rotate_sections_float64"),
+                               of_end<rotate_sections_bfloat16>("rotate_sections_bfloat16"),
+                               of_end<rotate_sections_float16>("rotate_sections_float16"),
+                               to_peers<store_sections>("store_sections"),
+                               to_peers<store_rotated_float32>("store_rotated_float32"),
+                               to_peers<store_rotated_float64>("store_rotated_float64"),
+                               to_peers<store_rotated_bfloat16>("store_rotated_bfloat16"),
+                               to_peers<store_rotated_float16>("store_rotated_float16"),
                                kernel_of<paradyse::Meeting, meet_peers>("meet_peers")};
 
 }  // namespace

@@ -96,7 +96,7 @@ def test_nothing_else_in_a_workspace_is_written(sizes, dtype):
 
 def test_more_sections_than_a_launch_takes_are_several_launches():
     section = [0, 3, 0, 0, 1, 1, 2, 1, 1, 1, *[0, 0, 3, 0, 0, 0] * 2]
-    found = list(stores(section * 9, list(range(9)), [64], 0, 9, 1024, 1, 2, 1320))
+    found = list(stores(section * 9, list(range(9)), [64], 0, 9, 1024, 1, 2, "bfloat16", 1320))
     assert [launch.sections for launch in found] == [4, 4, 1]
     assert len({len(launch.argument) for launch in found}) == 1
 

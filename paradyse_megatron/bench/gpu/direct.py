@@ -18,6 +18,7 @@ from torch import Tensor
 from paradyse_megatron.bench.gpu import exactness
 from paradyse_megatron.bench.gpu.check import Check
 from paradyse_megatron.comm import permutes, symm
+from paradyse_megatron.comm.rotary import Rotation
 from paradyse_megatron.comm.windows import Workspace, bytes_of_workspace
 from paradyse_megatron.layouts.conversion import Conversion
 from paradyse_megatron.layouts.direct import landing_of
@@ -67,7 +68,10 @@ def stores_alike(conversion: Conversion, among: Sequence[Workspace], dtype: torc
 
 
 def exchanged(
-    conversion: Conversion, held: Sequence[Sequence[Tensor]], among: Sequence[Workspace]
+    conversion: Conversion,
+    held: Sequence[Sequence[Tensor]],
+    among: Sequence[Workspace],
+    rotation: Rotation | None = None,
 ) -> list[tuple[Tensor, ...]]:
     """What each rank gets by direct stores; all of them run at once, as they wait for each other."""
     device = among[0].memory.device
@@ -75,7 +79,7 @@ def exchanged(
 
     def rank(mine: Workspace) -> tuple[Tensor, ...]:
         with _own_stream(device):
-            symm.send(conversion, held[mine.rank], mine)
+            symm.send(conversion, held[mine.rank], mine, rotation)
             return symm.take(conversion, mine, held[mine.rank][0])
 
     with ThreadPoolExecutor(len(among)) as ranks:
@@ -84,11 +88,13 @@ def exchanged(
     return found
 
 
-def permuted(conversion: Conversion, held: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Tensor, ...]]:
+def permuted(
+    conversion: Conversion, held: Sequence[Sequence[Tensor]], rotation: Rotation | None = None
+) -> Iterator[tuple[Tensor, ...]]:
     """What each rank gets by the torch executor and a simulated exchange."""
     source, target = conversion.source, conversion.target
     parts = [
-        permutes.pack(tensors, source, rank).split(list(source.blocks_per_peer(rank)))
+        permutes.pack(tensors, source, rank, rotation).split(list(source.blocks_per_peer(rank)))
         for rank, tensors in enumerate(held)
     ]
     for rank in range(len(held)):

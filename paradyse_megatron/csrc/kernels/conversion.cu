@@ -2,6 +2,7 @@
 // (comm/nvrtc.py), and for the CPU by the tests, which run every thread. Raw pointers and integers, no headers but ours.
 #include "numbers.h"
 #include "tiles.h"
+#include "rotate_tiles.h"
 
 namespace paradyse {
 
@@ -12,14 +13,10 @@ struct EndMove {
     char *wire;
     Int bytes_per_element;
     Int to_wire;
+    Rotary rotary;
 
     __device__ Int wire_address() const { return reinterpret_cast<Int>(wire); }
     __device__ Row nth_row(const Section &, Int nth) const { return {nth, wire}; }
-};
-
-template <class Stored, int kCount>
-struct alignas(sizeof(Stored) * kCount) Numbers {
-    Stored values[kCount];
 };
 
 // The copies of some numbers, which lie `stride` bytes apart, added in ascending order and rounded once.
@@ -81,3 +78,11 @@ PARADYSE_SUM_SECTIONS(float32, Float32)
 PARADYSE_SUM_SECTIONS(float64, Float64)
 PARADYSE_SUM_SECTIONS(bfloat16, BFloat16)
 PARADYSE_SUM_SECTIONS(float16, Float16)
+
+// To the wire, rotating as they go.
+#define PARADYSE_ROTATE_SECTIONS(name, Number) \
+    PARADYSE_KERNEL(rotate_sections_##name, EndMove, 4) { paradyse::rotate_section<paradyse::Number>(move); }
+PARADYSE_ROTATE_SECTIONS(float32, Float32)
+PARADYSE_ROTATE_SECTIONS(float64, Float64)
+PARADYSE_ROTATE_SECTIONS(bfloat16, BFloat16)
+PARADYSE_ROTATE_SECTIONS(float16, Float16)

@@ -83,14 +83,6 @@ PARADYSE_INLINE Place piece_place(const Section &section, Place row, Int group, 
             row.wire + group * section.wire_stride[GROUP] + head * section.wire_stride[HEAD]};
 }
 
-// Which of the tokens of all peers a row is of, peer after peer. Where every peer sends as many and peers are in
-// token order this is the place in the head-sharded tensors, so rotary embedding can look up its position by it.
-PARADYSE_INLINE Int row_token(const Section &section, Int row, bool to_wire) {
-    const Int per_copy = section.extent[TOKEN] * section.extent[BATCH];
-    const Int peer = row / (per_copy * copy_rows(section, to_wire));
-    return peer * section.extent[TOKEN] + row / section.extent[BATCH] % section.extent[TOKEN];
-}
-
 }  // namespace paradyse
 
 #endif

@@ -6,6 +6,7 @@
 // whoever has all signals of n - 1 may overwrite what peers got in n - 2, in the same window: one round of signals for
 // each exchange is enough.
 #include "tiles.h"
+#include "rotate_tiles.h"
 #include "workspace.h"
 
 namespace paradyse {
@@ -20,6 +21,7 @@ struct PeerMove {
     Int number;  // of the exchange
     Int first_peer[kMaxSections];
     Int bytes_per_element;
+    Rotary rotary;
 
     static constexpr Int to_wire = 1;
 
@@ -45,6 +47,14 @@ struct Meeting {
 }  // namespace paradyse
 
 PARADYSE_KERNEL(store_sections, PeerMove, 4) { paradyse::copy_section(move, move.sections[blockIdx.y]); }
+
+// Rotating as they go.
+#define PARADYSE_STORE_ROTATED(name, Number) \
+    PARADYSE_KERNEL(store_rotated_##name, PeerMove, 4) { paradyse::rotate_section<paradyse::Number>(move); }
+PARADYSE_STORE_ROTATED(float32, Float32)
+PARADYSE_STORE_ROTATED(float64, Float64)
+PARADYSE_STORE_ROTATED(bfloat16, BFloat16)
+PARADYSE_STORE_ROTATED(float16, Float16)
 
 // One block. Runs after `store_sections` on the same stream, so all of its stores come before.
 extern "C" __global__ void meet_peers(const __grid_constant__ paradyse::Meeting meeting) {

@@ -21,11 +21,13 @@
 
 #include "conversion.h"
 #include "numbers.h"
+#include "rotary.h"
 
 namespace {
 
 using paradyse::Int;
 using paradyse::Place;
+using paradyse::Rotary;
 using paradyse::Section;
 
 constexpr Int kRowsOfTask = 64;                // rows of each section that one thread copies at a time
@@ -80,6 +82,7 @@ struct End {
     char *wire;
     Int bytes_per_element;
     bool to_wire, streamed;
+    Rotary rotary;
 };
 
 template <class Visit>
@@ -126,18 +129,72 @@ void sum_rows(const End &end, const Section &section, Int first, Int stop) {
     });
 }
 
+// The first half's partners are behind, the second half's before; they are read before they are written.
+template <class Number>
+void rotate_head(const Rotary &rotary, Int table, const char *from, char *to) {
+    using Stored = typename Number::Stored;
+    using Sum = typename Number::Sum;
+    const auto *source = reinterpret_cast<const Stored *>(from);
+    auto *target = reinterpret_cast<Stored *>(to);
+    const auto *cosines = reinterpret_cast<const Sum *>(rotary.cosines) + table;
+    const auto *sines = reinterpret_cast<const Sum *>(rotary.sines) + table;
+    const Int half = rotary.num_rotated / 2;
+    const auto turn = [&](Int column, Int partner) {
+        target[column] = paradyse::rotated<Number>(source[column], source[partner], cosines[column], sines[column]);
+    };
+    if (rotary.interleaved) {
+        for (Int column = 0; column < rotary.num_rotated; ++column) turn(column, column ^ 1);
+    } else {
+        for (Int column = 0; column < half; ++column) turn(column, column + half);
+        for (Int column = half; column < 2 * half; ++column) turn(column, column - half);
+    }
+    const Int rest = rotary.head_dim - rotary.num_rotated;
+    copy_cached(to + rotary.num_rotated * Int(sizeof(Stored)), from + rotary.num_rotated * Int(sizeof(Stored)),
+                rest * Int(sizeof(Stored)));
+}
+
+template <class Number>
+void rotate_rows(const End &end, const Section &section, Int first, Int stop) {
+    const Int size = end.bytes_per_element;
+    const char *tensor = end.tensors[static_cast<std::size_t>(section.tensor)];
+    for_each_piece(end, section, first, stop, [&](Place place) {
+        const Int table = table_place(end.rotary, &section - end.sections, place.local);
+        for (Int element = 0; element < section.width; element += end.rotary.head_dim)
+            rotate_head<Number>(end.rotary, table, tensor + (place.local + element) * size,
+                                end.wire + (place.wire + element) * size);
+    });
+}
+
 using Rows = void (*)(const End &, const Section &, Int, Int);
 
-Rows summing(std::string_view number) {
-    if (number == "float32") return sum_rows<paradyse::Float32>;
-    if (number == "float64") return sum_rows<paradyse::Float64>;
-    if (number == "bfloat16") return sum_rows<paradyse::BFloat16>;
-    if (number == "float16") return sum_rows<paradyse::Float16>;
-    throw std::invalid_argument("Copies of " + std::string(number) + " cannot be added up.");
+template <template <class> class Work>
+Rows of_number(std::string_view number) {
+    if (number == "float32") return Work<paradyse::Float32>::rows;
+    if (number == "float64") return Work<paradyse::Float64>::rows;
+    if (number == "bfloat16") return Work<paradyse::BFloat16>::rows;
+    if (number == "float16") return Work<paradyse::Float16>::rows;
+    throw std::invalid_argument("Numbers of type " + std::string(number) + " are neither added up nor rotated.");
+}
+
+template <class Number>
+struct Summed {
+    static constexpr Rows rows = sum_rows<Number>;
+};
+
+template <class Number>
+struct Rotated {
+    static constexpr Rows rows = rotate_rows<Number>;
+};
+
+// What is done with the rows of a section.
+Rows rows_of(const End &end, Int index, std::string_view number) {
+    if (!end.to_wire && sums_copies(end.sections[index])) return of_number<Summed>(number);
+    if (end.rotary.num_rotated > 0 && end.rotary.stride[index] > 0) return of_number<Rotated>(number);
+    return copy_rows;
 }
 
 // Tasks take a few rows of every section at a time, so that sections that share cache lines meet in the cache.
-void walk(const End &end, Rows sum, int num_threads) {
+void walk(const End &end, const std::vector<Rows> &rows_of_section, int num_threads) {
     Int num_tasks = 0;
     for (Int index = 0; index < end.num_sections; ++index) {
         const Int tasks = (num_rows(end.sections[index], end.to_wire) + kRowsOfTask - 1) / kRowsOfTask;
@@ -151,32 +208,31 @@ void walk(const End &end, Rows sum, int num_threads) {
                 const Section &section = end.sections[index];
                 const Int rows = num_rows(section, end.to_wire), first = task * kRowsOfTask;
                 const Int stop = first + kRowsOfTask < rows ? first + kRowsOfTask : rows;
-                const bool sums = !end.to_wire && sums_copies(section);
-                if (first < stop) (sums ? sum : copy_rows)(end, section, first, stop);
+                if (first < stop) rows_of_section[static_cast<std::size_t>(index)](end, section, first, stop);
             }
         }
         end_streaming();
     }
 }
 
-// Moves one end's tensors to or from the wire; all pointers are addresses.
+// Moves one end's tensors to or from the wire; all pointers are addresses. `rotary` is empty or the integers of a Rotary.
 void move(const pybind11::bytes &table, const std::vector<std::uintptr_t> &tensors, std::uintptr_t wire, bool to_wire,
-          Int bytes_per_element, const std::string &number, int num_threads) {
-    const std::string_view bytes = table;
+          Int bytes_per_element, const std::string &number, int num_threads, const pybind11::bytes &rotary) {
+    const std::string_view bytes = table, turns = rotary;
     End end{reinterpret_cast<const Section *>(bytes.data()), static_cast<Int>(bytes.size() / sizeof(Section)), {},
-            reinterpret_cast<char *>(wire), bytes_per_element, to_wire, false};
+            reinterpret_cast<char *>(wire), bytes_per_element, to_wire, false, {}};
     for (const std::uintptr_t address : tensors) end.tensors.push_back(reinterpret_cast<char *>(address));
+    if (turns.size() == sizeof(Rotary)) std::memcpy(&end.rotary, turns.data(), sizeof(Rotary));
     Int num_bytes = 0;
-    bool sums = false;
+    std::vector<Rows> rows;
     for (Int index = 0; index < end.num_sections; ++index) {
         const Section &section = end.sections[index];
         num_bytes += num_rows(section, to_wire) * num_pieces(section) * section.width * bytes_per_element;
-        sums = sums || (!to_wire && sums_copies(section));
+        rows.push_back(rows_of(end, index, number));
     }
     end.streamed = num_bytes > kStreamedBytes;
-    const Rows sum = sums ? summing(number) : nullptr;
     const pybind11::gil_scoped_release unlocked;
-    walk(end, sum, num_bytes < kThreadedBytes ? 1 : num_threads);
+    walk(end, rows, num_bytes < kThreadedBytes ? 1 : num_threads);
 }
 
 // Asks for huge pages under a fresh buffer: the first touch of each page costs more than copying it.

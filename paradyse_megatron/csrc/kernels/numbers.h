@@ -69,6 +69,12 @@ struct Float16 {
     }
 };
 
+// So many at once, as one access.
+template <class Stored, int kCount>
+struct alignas(sizeof(Stored) * kCount) Numbers {
+    Stored values[kCount];
+};
+
 }  // namespace paradyse
 
 #endif

@@ -4,17 +4,17 @@
 // lanes, take a tile together, vector by vector. A vector is the widest access that all places of the section allow, 16
 // bytes in the usual case. What a piece has beyond whole vectors one lane moves number by number.
 //
-// A Move says what one launch does. All of them have `sections`, `tensors`, `bytes_per_element`, `to_wire`, and
+// A Move says what one launch does. All of them have `sections`, `tensors`, `bytes_per_element`, `to_wire`, `rotary`, and
 //     wire_address()         bits of the addresses where the other side may begin
 //     nth_row(section, n)    the row that comes n-th, and where the other side's places are counted from
 #ifndef PARADYSE_TILES_H
 #define PARADYSE_TILES_H
 
 #include "conversion.h"
+#include "rotary.h"
 
 namespace paradyse {
 
-constexpr int kMaxSections = 4;      // and tensors; MAX_SECTIONS in comm/launch.py
 constexpr int kVectorsInFlight = 4;  // loads of a thread before its first store
 constexpr int kThreads = 128;        // of a block; THREADS in comm/launch.py
 constexpr Int kMostLanes = 32;       // a warp
