@@ -14,6 +14,7 @@ from megatron.core.transformer.enums import AttnMaskType
 from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
+from paradyse_megatron.comm.rotary import Rotation
 from paradyse_megatron.layers.active import current_call
 from paradyse_megatron.layers.parameters import weight_and_bias
 from paradyse_megatron.layers.support import attention_reason
@@ -124,7 +125,17 @@ class DynamicSelfAttention(SelfAttention):
             return rotate(query, tables[0], positions), rotate(key, tables[1], positions)
 
         norms = [norm for norm in (self.q_layernorm, self.k_layernorm) if norm is not None]
-        return HeadPreparation(prepare, tuple(parameter for norm in norms for parameter in norm.parameters()))
+        parameters = tuple(parameter for norm in norms for parameter in norm.parameters())
+        return HeadPreparation(prepare, parameters, None if norms else self._fused_rotation(*tables))
+
+    def _fused_rotation(self, angles: Tensor | None, angles_of_keys: Tensor | None) -> Rotation | None:
+        """What a conversion may do instead where Megatron fuses RoPE (without --no-rope-fusion), if it is the same for
+        queries and keys, for all sequences of the batch, and without a factor."""
+        if not self.config.apply_rope_fusion or angles is None or angles is not angles_of_keys:
+            return None
+        if self._yarn_concentration_factor != 1 or angles.shape[1:3] != (1, 1):
+            return None
+        return Rotation(angles[:, 0, 0], slice(None), self.config.rotary_interleaved)
 
     def _refuse(self, attention_mask: Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Anything but plain causal training attention belongs to `tp_sp`; never compute something else silently."""

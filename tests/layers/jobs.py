@@ -37,6 +37,7 @@ def on(num_ranks: int, alone: dict[str, Any]) -> dict[str, Call]:
         found["half precision"] = ("tests.layers.half_precision:distances", (exact, plans))
     if num_ranks == 4:
         found["executors"] = ("tests.layers.equality:errors_by_executor", (alone["references"], EXCHANGING_PLANS))
+        found["rotary fusion"] = ("tests.layers.rotary_fusion:found", ())
     if num_ranks == 2:
         found["windows"] = ("tests.layers.equality:window_errors", ())
         found["dropout"] = ("tests.layers.dropout:found", ())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.comm.gathered import GatheredTriple, gather_triple
+from paradyse_megatron.comm.rotary import Rotation
 from paradyse_megatron.layouts.head_layouts import AttentionSizes
 from paradyse_megatron.layouts.heads import HeadDealing
 
@@ -32,10 +33,13 @@ class HeadPreparation:
     Attributes:
         prepare: the function.
         parameters: weights (and biases) of the q/k norms, replicated on all ranks.
+        rotation: of all positions, where that is all that `prepare` does; strategies that exchange queries and keys
+            may then rotate them on their way instead.
     """
 
     prepare: PrepareHeads
     parameters: tuple[Tensor, ...] = ()
+    rotation: Rotation | None = None
 
     def __call__(self, query: Tensor, key: Tensor, positions: slice | Tensor) -> tuple[Tensor, Tensor]:
         return self.prepare(query, key, positions)
@@ -50,6 +54,16 @@ class HeadPreparation:
                 "lost. Hand the strategy a HeadPreparation with these parameters."
             )
         return query, key
+
+
+def fused_rotation(prepare: PrepareHeads, positions: slice | Tensor) -> tuple[Rotation | None, PrepareHeads]:
+    """What a conversion to heads may do of a preparation, and what is then left to do after it.
+
+    `positions` are those of the tokens that the peers of the conversion hold, in their order.
+    """
+    if not isinstance(prepare, HeadPreparation) or prepare.rotation is None:
+        return None, prepare
+    return replace(prepare.rotation, positions=positions), keep_heads
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,13 @@ from paradyse_megatron.comm.collectives import Group
 from paradyse_megatron.comm.conversion import convert
 from paradyse_megatron.comm.gathered import gathered_linear
 from paradyse_megatron.layouts.conversion import context_to_tokens, qkv_to_heads
-from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
+from paradyse_megatron.strategies.attention.geometry import (
+    AttentionShards,
+    Geometry,
+    PrepareHeads,
+    fused_rotation,
+    keep_heads,
+)
 from paradyse_megatron.strategies.attention.recompute import run_core
 
 
@@ -48,12 +54,15 @@ def exchanged_attention(
 ) -> Tensor:
     """What lies between the projections: own tokens [s/P, b, (a + 2g) d], fused, to their context [s/P, b, a d]."""
     sizes = geometry.sizes(mixed_qkv, group.size())
+    positions = slice(0, group.size() * sizes.num_tokens)
+    rotation, prepare_rest = fused_rotation(prepare, positions)
 
     def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        query, key = prepare(query, key, slice(0, query.shape[0]))
+        query, key = prepare_rest(query, key, positions)
         return causal_attention(query, key, value, geometry.softmax_scale)
 
-    attended = run_core(core, convert(qkv_to_heads(sizes), group, mixed_qkv), recompute_core)
+    heads = convert(qkv_to_heads(sizes), group, mixed_qkv, rotation=rotation)
+    attended = run_core(core, heads, recompute_core)
     (context,) = convert(context_to_tokens(sizes), group, attended)
     return context
 

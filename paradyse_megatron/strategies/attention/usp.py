@@ -21,7 +21,13 @@ from paradyse_megatron.comm.subgroups import Subgroup
 from paradyse_megatron.comm.zigzag import local_zigzag_positions, to_contiguous, to_zigzag
 from paradyse_megatron.layouts.conversion import context_to_tokens, qkv_to_heads
 from paradyse_megatron.layouts.subgroups import ring_of, subgroup_of, ulysses_degree
-from paradyse_megatron.strategies.attention.geometry import AttentionShards, Geometry, PrepareHeads, keep_heads
+from paradyse_megatron.strategies.attention.geometry import (
+    AttentionShards,
+    Geometry,
+    PrepareHeads,
+    fused_rotation,
+    keep_heads,
+)
 from paradyse_megatron.strategies.attention.recompute import run_core
 from paradyse_megatron.strategies.attention.ring import zigzag_ring
 from paradyse_megatron.strategies.attention.ulysses import ulysses_attention
@@ -50,11 +56,14 @@ def usp_attention(
     qkv_weight, qkv_bias, proj_weight = shards.gathered(group)
     mixed = gathered_linear(to_zigzag(hidden, group, degree), qkv_weight, qkv_bias)
     sizes = geometry.sizes(hidden, subgroup.size())
+    positions = local_zigzag_positions(degree * sizes.num_tokens, ring)
+    rotation, prepare_rest = fused_rotation(prepare, positions)
 
     def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        query, key = prepare(query, key, local_zigzag_positions(query.shape[0], ring))
+        query, key = prepare_rest(query, key, positions)
         return zigzag_ring(query, key, value, ring, geometry.softmax_scale)
 
-    attended = run_core(core, convert(qkv_to_heads(sizes), subgroup, mixed), recompute_core)
+    heads = convert(qkv_to_heads(sizes), subgroup, mixed, rotation=rotation)
+    attended = run_core(core, heads, recompute_core)
     (context,) = convert(context_to_tokens(sizes), subgroup, attended)
     return to_contiguous(gathered_linear(context, proj_weight), group, degree)
