@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import torch
 
-from paradyse_megatron.bench.gpu import attention, direct, exactness, speed
+from paradyse_megatron.bench.gpu import attention, direct, exactness, rotation, speed
 from paradyse_megatron.bench.gpu.check import Check, gathered
 from paradyse_megatron.bench.gpu.run import report
 from paradyse_megatron.cli.benches import gpu
@@ -47,6 +47,19 @@ def test_direct_stores_are_compared_for_each_group_size_and_type(monkeypatch):
         take = direct.symm.take
         monkeypatch.setattr(direct.symm, "take", lambda *where: tuple(each.roll(1) for each in take(*where)))
         wrong = next(direct.direct(CPU, num_tokens=3))
+        assert not wrong.holds and "differ: " in wrong.found
+
+
+@emulated
+def test_rotations_are_compared_for_each_group_size_and_type(monkeypatch):
+    monkeypatch.setattr(exactness, "GROUP_SIZES", (2,))
+    monkeypatch.setattr(rotation, "DTYPES", (torch.bfloat16, torch.float64))
+    with kernels_on_cpu() as kernels:
+        checks = list(rotation.rotation(CPU, num_tokens=3))
+        assert kernels.launched >= {"rotate_sections_bfloat16", "store_rotated_float64", "copy_sections"}
+        assert len(checks) == 2 and all(check.holds and "12 conv" in check.found for check in checks), checks
+        monkeypatch.setattr(cuda, "pack", lambda *where: permutes.pack(*where[:3], where[3].inverse()))
+        wrong = next(rotation.rotation(CPU, num_tokens=3))
         assert not wrong.holds and "differ: " in wrong.found
 
 

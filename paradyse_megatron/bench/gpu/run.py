@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from paradyse_megatron.bench.gpu import attention, direct, exactness, speed
+from paradyse_megatron.bench.gpu import attention, direct, exactness, rotation, speed
 from paradyse_megatron.bench.gpu.check import Check, Checks, gathered
 from paradyse_megatron.comm import cuda, executors, nvrtc
 
@@ -29,6 +29,7 @@ def measure(seq_length: int) -> dict[str, Any]:
         "kernels": partial(exactness.small, device),
         "kernels beyond 32 bits": partial(exactness.large, device),
         "direct stores": partial(direct.direct, device),
+        "rotary embedding": partial(rotation.rotation, device),
         "attention": partial(attention.attention_with_log_sum_exp, device, torch.bfloat16),
         "strategies": partial(attention.strategies_of_one_rank, device),
     }
