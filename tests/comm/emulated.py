@@ -117,6 +117,28 @@ def build(target: Path, source: str, *flags: str, kernels: Path = SOURCES) -> No
 
 
 @functools.cache
+def no_thread_sanitizer() -> str | None:
+    """Why programs cannot be watched by ThreadSanitizer here, and what to install; None if they can."""
+    if COMPILER is None:
+        return "there is no C++ compiler"
+    with tempfile.TemporaryDirectory(prefix="paradyse-sanitizer-") as into:
+        program = Path(into) / "empty"
+        command = [COMPILER, "-fsanitize=thread", "-x", "c++", "-", "-o", program]
+        built = subprocess.run(command, input="int main() {}", capture_output=True, text=True, timeout=60)
+        if built.returncode != 0:
+            said = (built.stderr.strip().splitlines() or ["it says nothing"])[-1]
+            return (
+                f"{COMPILER} does not build with ThreadSanitizer ({said}); install its library: libtsan2 (Debian, "
+                "Ubuntu), libtsan (Fedora, RHEL), or for clang compiler-rt"
+            )
+        ran = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    if ran.returncode == 0:
+        return None
+    said = " ".join(ran.stderr.split()) or f"status {ran.returncode}"
+    return f"programs with ThreadSanitizer do not run ({said}); try sysctl vm.mmap_rnd_bits=28"
+
+
+@functools.cache
 def _loaded() -> Emulated:
     """Once in a process, as operators take a kernel but once."""
     emulated = Emulated(folder())

@@ -7,14 +7,16 @@ kernels' sources are compiled as they are, and with each fault that the protocol
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 
 import pytest
 
 from paradyse_megatron.comm import windows
-from tests.comm.emulated import COMPILER, build, kernels_on_cpu, kernels_with
+from tests.comm import emulated
+from tests.comm.emulated import COMPILER, build, kernels_on_cpu, kernels_with, no_thread_sanitizer
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+compiled = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
 FAULTS = {
     "signals without release": ("__ATOMIC_RELEASE", "__ATOMIC_RELAXED"),
@@ -28,6 +30,9 @@ LATE = ("0.03", "50")
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     """Builds the exchange, with a fault or without; once each."""
+    reason = no_thread_sanitizer()
+    if reason is not None:
+        pytest.skip(reason)
     built = {}
 
     def of(fault: str | None):
@@ -64,6 +69,7 @@ def test_without_a_second_window_bytes_are_wrong(program):
     assert (done.returncode, done.stdout) == (1, "bytes are wrong\n")
 
 
+@compiled
 def test_both_sides_of_a_workspace_agree_where_windows_begin():
     with kernels_on_cpu() as kernels:
         for num_peers in (1, 2, 8, 32, 33, 64):
@@ -72,3 +78,23 @@ def test_both_sides_of_a_workspace_agree_where_windows_begin():
                 assert found == kernels.window_start(num_peers, 1 << 20, number)
                 assert found + (1 << 20) <= windows.bytes_of_workspace(num_peers, 1 << 20)
                 assert found >= 8 * num_peers
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [
+        (None, r"there is no C\+\+ compiler"),
+        ("false", r"false does not build with ThreadSanitizer \(it says nothing\); install .* libtsan2 \(Debian"),
+        ("true", "programs with ThreadSanitizer do not run"),
+    ],
+)
+def test_without_the_sanitizer_tests_say_what_to_install(monkeypatch, compiler, reason):
+    monkeypatch.setattr(emulated, "COMPILER", compiler)
+    if compiler == "true":
+        monkeypatch.setattr(emulated.subprocess, "run", _built_but_not_run(subprocess.run))
+    assert re.search(reason, no_thread_sanitizer.__wrapped__())
+
+
+def _built_but_not_run(run):
+    """The program that was not made is one that fails."""
+    return lambda command, **keywords: run(["false"] if len(command) == 1 else command, **keywords)
