@@ -37,13 +37,13 @@ def extension(module: str, folder: str, flags: tuple[str, ...] = ()) -> list[Ext
 
 
 TWINNED = ("-O3", "-ffp-contract=off")
-"""Without fused multiply-adds the doubles are those of the Python twin, to the last bit."""
+"""Without fused multiply-adds numbers are those of the twins in Python and on GPUs, to the last bit."""
 THREADS = ("-fopenmp",) if sys.platform == "linux" else ()
 
 setup(
     ext_modules=[
         *extension("paradyse_megatron.planner._native", "planner", TWINNED),
-        *extension("paradyse_megatron.comm._host", "kernels", ("-O3", "-ffp-contract=off", *THREADS)),
+        *extension("paradyse_megatron.comm._host", "kernels", (*TWINNED, *THREADS)),
     ],
     packages=[*find_packages(include=["paradyse_megatron*"]), "paradyse_megatron.configs"],
     package_dir={"paradyse_megatron.configs": "configs"},

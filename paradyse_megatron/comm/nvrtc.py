@@ -67,7 +67,7 @@ def compiled(architecture: str) -> Compiled:
             name="kernels.cu",
             arch=architecture,
             include_path=str(SOURCES),
-            fma=False,  # sums are those of the host, to the last bit
+            fma=False,  # sums and rotations are those of the host, to the last bit
             ptxas_options=["-v"],
         )
         code = Program((SOURCES / "kernels.cu").read_text(), "c++", options).compile("cubin", logs=log).code

@@ -27,7 +27,7 @@ FOLDER = "PARADYSE_EMULATED"
 """An environment variable: where the library is already, for the ranks that a test starts."""
 
 HERE = Path(__file__).parent
-FLAGS = "-std=c++17 -O1 -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing".split()
+FLAGS = "-std=c++17 -O1 -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing".split()
 _CHECKS = "-fsanitize=alignment,bounds,shift,signed-integer-overflow"
 """A vector at an address that is no multiple of its size, which ends a kernel on a GPU, is a complaint here."""
 
