@@ -1,10 +1,12 @@
 """Layout conversions by the torch executor, by the host executor, and a plain copy of the same bytes, in one run.
 
 What is timed are both sides of the wire on rank 0 of P, pack and unpack, without the exchange between them.
-`torch` and `host` run as in training: sent and unpacked tensors are fresh memory. The plain copies are the C library's
-`memcpy`: `memcpy_fresh` into fresh memory, `memcpy` into memory that is there already, to which
-`host_existing`, the host executor's loops alone into existing memory, is compared. With one thread the time is what
-that thread had of a processor, so that what else runs does not count; with several it is the clock on the wall.
+`torch` and `host` run as in training, where sent and unpacked tensors are new: torch's are fresh from the system,
+those of `host` what it kept of earlier ones. The plain copies are the C library's `memcpy`: `memcpy_fresh` into a new
+tensor of torch, `memcpy` into memory that is there already, to which `host_existing`, the host executor's loops alone
+into existing memory, is compared. Alternatives run in turn, and a ratio is that of one turn: its median over the turns,
+then over the conversions. With one thread the time is what that thread had of a processor, so that what else runs does
+not count; with several it is the clock on the wall.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from operator import truediv
 from typing import Any
 
 import torch
@@ -96,15 +99,17 @@ def _cases(num_threads: int) -> list[Case]:
     ]
 
 
-def _summary(rows: list[dict[str, Any]]) -> dict[str, float]:
-    def median(over: str, under: str) -> float:
-        return round(statistics.median(row[f"{over}_ms"] / row[f"{under}_ms"] for row in rows), 3)
+RATIOS = {
+    "host_over_torch_speedup": ("torch", "host"),
+    "host_fraction_of_memcpy": ("memcpy", "host_existing"),
+    "host_fraction_of_memcpy_fresh": ("memcpy_fresh", "host"),
+}
+"""Of a conversion: how many times as long the first takes as the second."""
 
-    return {
-        "host_over_torch_speedup_median": median("torch", "host"),
-        "host_fraction_of_memcpy": median("memcpy", "host_existing"),
-        "host_fraction_of_memcpy_fresh": median("memcpy_fresh", "host"),
-    }
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, float]:
+    medians = {name: round(statistics.median(row[name] for row in rows), 3) for name in RATIOS}
+    return {"host_over_torch_speedup_median": medians.pop("host_over_torch_speedup")} | medians
 
 
 def _forward_bytes(rows: list[dict[str, Any]]) -> int:
@@ -114,7 +119,7 @@ def _forward_bytes(rows: list[dict[str, Any]]) -> int:
 
 
 def _measure(conversion: Conversion, repetitions: int, clock: Callable[[], float]) -> dict[str, Any]:
-    """Alternatives in turn, so that what else the machine does meets all of them; the fastest of each."""
+    """Alternatives in turn, so that what else the machine does meets all of them; medians over the turns."""
     halves = [_Half(conversion.source, to_wire=True), _Half(conversion.target, to_wire=False)]
     num_bytes = sum(half.num_bytes for half in halves)
     alternatives: dict[str, Callable[[_Half], object]] = {
@@ -132,8 +137,13 @@ def _measure(conversion: Conversion, repetitions: int, clock: Callable[[], float
                 alternative(half)
             if repetition > 0:  # the first warms up
                 times[name].append(1e3 * (clock() - begin))
-    fastest = {f"{name}_ms": round(min(found), 4) for name, found in times.items()}
-    return {"bytes_read_and_written": 2 * num_bytes} | fastest
+    found = {f"{name}_ms": round(statistics.median(of_turns), 4) for name, of_turns in times.items()}
+    ratios = {name: round(_ratio(times[over], times[under]), 3) for name, (over, under) in RATIOS.items()}
+    return {"bytes_read_and_written": 2 * num_bytes} | found | ratios
+
+
+def _ratio(over: list[float], under: list[float]) -> float:
+    return statistics.median(map(truediv, over, under))
 
 
 class _Half:

@@ -1,12 +1,14 @@
 """The `host` executor: packs and unpacks on CPUs in one pass over memory, in C++ (`csrc/kernels/host.cpp`).
 
-Tensors elsewhere, and fake ones, are left to `comm.permutes`.
+Large tensors are made of memory that earlier ones left (`csrc/kernels/buffers.h`). Tensors elsewhere, and fake ones,
+are left to `comm.permutes`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -20,8 +22,8 @@ from paradyse_megatron.comm.rotary import Turning
 from paradyse_megatron.comm.tables import table_of
 from paradyse_megatron.layouts.conversion import Layout
 
-_HUGE_BYTES = 4 << 20
-"""Buffers of this size come fresh from the system, so it is told to map them in large pages."""
+_LARGE_BYTES = 4 << 20
+"""Memory of this size comes fresh from the system each time, so the extension keeps what is let go for the next use."""
 
 
 @functools.cache
@@ -61,10 +63,14 @@ def _move(sections: bytes, tensors: Sequence[Tensor], wire: Tensor, to_wire: boo
 
 
 def _fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    fresh = like.new_empty(shape)
-    if fresh.nbytes >= _HUGE_BYTES and _is_here(fresh):
-        _built().expect_filling(fresh.data_ptr(), fresh.nbytes)
-    return fresh
+    num_elements = math.prod(shape)
+    if num_elements * like.element_size() < _LARGE_BYTES or not _is_here(like):
+        return like.new_empty(shape)
+    try:
+        buffer = _built().Buffer(num_elements * like.element_size())
+    except MemoryError:
+        return like.new_empty(shape)  # torch says what is missing
+    return torch.frombuffer(buffer, dtype=like.dtype, count=num_elements).view(shape)
 
 
 executor = OnePass(_is_here, _move, _fresh)

@@ -15,10 +15,7 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
+#include "buffers.h"
 #include "conversion.h"
 #include "numbers.h"
 #include "rotary.h"
@@ -30,10 +27,9 @@ using paradyse::Place;
 using paradyse::Rotary;
 using paradyse::Section;
 
-constexpr Int kRowsOfTask = 64;                // rows of each section that one thread copies at a time
-constexpr Int kStreamedBytes = 4 << 20;        // more than this is written past the caches
-constexpr Int kThreadedBytes = 1 << 20;        // less than this is copied by one thread
-constexpr std::uintptr_t kHugePage = 2 << 20;  // of Linux on x86-64 and arm64
+constexpr Int kRowsOfTask = 64;          // rows of each section that one thread copies at a time
+constexpr Int kStreamedBytes = 4 << 20;  // more than this is written past the caches
+constexpr Int kThreadedBytes = 1 << 20;  // less than this is copied by one thread
 
 void copy_cached(char *target, const char *source, Int num_bytes) {
     std::memcpy(target, source, static_cast<std::size_t>(num_bytes));
@@ -129,7 +125,7 @@ void sum_rows(const End &end, const Section &section, Int first, Int stop) {
     });
 }
 
-// The first half's partners are behind, the second half's before; they are read before they are written.
+// In halves, the first half's partners are behind it and the second half's before it.
 template <class Number>
 void rotate_head(const Rotary &rotary, Int table, const char *from, char *to) {
     using Stored = typename Number::Stored;
@@ -215,14 +211,15 @@ void walk(const End &end, const std::vector<Rows> &rows_of_section, int num_thre
     }
 }
 
-// Moves one end's tensors to or from the wire; all pointers are addresses. `rotary` is empty or the integers of a Rotary.
+// Moves one end's tensors to or from the wire; all pointers are addresses. `rotary` is the integers of a Rotary.
 void move(const pybind11::bytes &table, const std::vector<std::uintptr_t> &tensors, std::uintptr_t wire, bool to_wire,
           Int bytes_per_element, const std::string &number, int num_threads, const pybind11::bytes &rotary) {
     const std::string_view bytes = table, turns = rotary;
     End end{reinterpret_cast<const Section *>(bytes.data()), static_cast<Int>(bytes.size() / sizeof(Section)), {},
             reinterpret_cast<char *>(wire), bytes_per_element, to_wire, false, {}};
     for (const std::uintptr_t address : tensors) end.tensors.push_back(reinterpret_cast<char *>(address));
-    if (turns.size() == sizeof(Rotary)) std::memcpy(&end.rotary, turns.data(), sizeof(Rotary));
+    if (turns.size() != sizeof(Rotary)) throw std::invalid_argument("That is not a Rotary.");
+    std::memcpy(&end.rotary, turns.data(), sizeof(Rotary));
     Int num_bytes = 0;
     std::vector<Rows> rows;
     for (Int index = 0; index < end.num_sections; ++index) {
@@ -233,17 +230,6 @@ void move(const pybind11::bytes &table, const std::vector<std::uintptr_t> &tenso
     end.streamed = num_bytes > kStreamedBytes;
     const pybind11::gil_scoped_release unlocked;
     walk(end, rows, num_bytes < kThreadedBytes ? 1 : num_threads);
-}
-
-// Asks for huge pages under a fresh buffer: the first touch of each page costs more than copying it.
-void expect_filling(std::uintptr_t address, Int num_bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    const std::uintptr_t first = (address + kHugePage - 1) / kHugePage * kHugePage;
-    const std::uintptr_t stop = (address + static_cast<std::uintptr_t>(num_bytes)) / kHugePage * kHugePage;
-    if (first < stop) madvise(reinterpret_cast<void *>(first), stop - first, MADV_HUGEPAGE);
-#else
-    (void)address, (void)num_bytes;
-#endif
 }
 
 }  // namespace
@@ -258,5 +244,12 @@ PYBIND11_MODULE(_host, module) {
         false;
 #endif
     module.def("move", &move);
-    module.def("expect_filling", &expect_filling);
+    module.def("kept_bytes", [] { return paradyse::kept().num_bytes(); });
+    module.def("let_go", [] { paradyse::kept().keep(0, 0); });
+    pybind11::class_<paradyse::Buffer>(module, "Buffer", pybind11::buffer_protocol())
+        .def(pybind11::init<std::size_t>())
+        .def_buffer([](paradyse::Buffer &buffer) {
+            const auto count = static_cast<pybind11::ssize_t>(buffer.num_bytes());
+            return pybind11::buffer_info(static_cast<std::uint8_t *>(buffer.address()), count);
+        });
 }
