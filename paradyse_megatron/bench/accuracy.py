@@ -16,7 +16,7 @@ from paradyse_megatron.bench.costs import measured_over
 from paradyse_megatron.bench.weighing import weighed
 from paradyse_megatron.costmodel import fit
 from paradyse_megatron.costmodel.fit import Times
-from paradyse_megatron.costmodel.measured import Measurements, described, memory_factor, stack_bytes
+from paradyse_megatron.costmodel.measured import Measurements, described, expected_peak, process_overhead
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json
@@ -59,7 +59,8 @@ def bench(shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, 
     for num_ranks in group_sizes:
         place = folder / f"p{num_ranks}"
         place.mkdir(parents=True, exist_ok=True)
-        traced, measured = measured_over(shape, num_ranks, None, budget_seconds, LONGEST_TOKENS, place, OPTIONS)
+        how_long = budget_seconds, LONGEST_TOKENS, place
+        traced, measured = measured_over(shape, num_ranks, None, *how_long, OPTIONS, weighs=False)
         peaks = weighed(traced, measured.num_layers, RANK_BYTES // num_ranks)
         found[f"group_size_{num_ranks}"] = assess(traced, replace(measured, peaks=peaks))
     return found
@@ -80,7 +81,12 @@ def assess(traced: CostModel, found: Measurements) -> Json:
             "beyond_4x": _summary(list(_times(beyond, _own(beyond, traced)))),
             "beyond_4x_by_random_forest": _summary(list(_times(beyond, _forest(beyond)))),
         },
-        "memory": {"traced": _summary(memory), "corrected_by_other_lengths": _summary(corrected)},
+        "memory": {
+            "process_overhead_bytes": round(process_overhead(traced, found)),
+            "traced": _summary(memory),
+            "corrected_by_other_lengths": _summary(corrected),
+        },
+        "milliseconds": {name: {n: statistics.median(times[n]) for n in times} for name, times in found.times.items()},
     }
 
 
@@ -113,14 +119,11 @@ def _times(split: Split, predict: Predict) -> Iterator[Point]:
 
 
 def _memory(traced: CostModel, found: Measurements, corrected: bool) -> Iterator[Point]:
-    """Peaks of the stack of layers as traced, or times what the longest other length was measured to have more."""
+    """Peaks of the stack of layers as traced, or as the other lengths correct that; a process's overhead apart."""
     for option, peaks in found.peaks.items():
         for length, peak in peaks.items():
             if option in traced.options and len(peaks) > 1:
-                factor = memory_factor(option, traced, found, skip=length) if corrected else 1.0
-                yield Point(
-                    option, length, factor * stack_bytes(traced.predict(option, length), found.num_layers), peak
-                )
+                yield Point(option, length, expected_peak(option, length, traced, found, corrected), peak)
 
 
 def _summary(points: Sequence[Point]) -> dict[str, Any]:

@@ -24,8 +24,9 @@ def measured_over(
     longest: int,
     folder: Path,
     options: Sequence[str] | None = None,
+    weighs: bool = True,
 ) -> tuple[CostModel, Measurements]:
-    """The traced cost model, and what ranks over `links` measured; of all options if none are named.
+    """The traced cost model, and what ranks over `links` measured, memory if wanted; of all options if none are named.
 
     Traced in this process, which must have no process groups.
     """
@@ -48,7 +49,7 @@ def measured_over(
     traced = traced_cost_model(shape, Cluster.from_yaml(shipped("clusters", "cpu-2core")), "cpu-2core", num_ranks)
     memory_bytes = machine.rank_memory_bytes(num_ranks) // 2
     keep = folder / "measured.json"
-    request = Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, options)
+    request = Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, options, weighs=weighs)
     return traced, measurements(request, launch)
 
 

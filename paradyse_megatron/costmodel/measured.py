@@ -42,8 +42,10 @@ class Measurements:
 def with_measurements(traced: CostModel, found: Measurements) -> CostModel:
     """`traced` with measured times and corrected memory, for models whose layers are of one kind."""
     kind = traced.kinds[0]
-    correction = _typical_correction(traced, found)
-    costs = {option: _corrected(option, traced, found, correction) for option in traced.options_of(kind)}
+    correction, overhead_bytes = _typical_correction(traced, found), process_overhead(traced, found)
+    costs = {
+        option: _corrected(option, traced, found, correction, overhead_bytes) for option in traced.options_of(kind)
+    }
     lengths = sorted({length for times in found.times.values() for length in times})
     chunked = traced.chunked_head
     return replace(
@@ -75,13 +77,15 @@ def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _corrected(option: str, traced: CostModel, found: Measurements, correction: tuple[float, float]) -> OptionCosts:
+def _corrected(
+    option: str, traced: CostModel, found: Measurements, correction: tuple[float, float], overhead_bytes: float
+) -> OptionCosts:
     costs, times = traced.costs[traced.kinds[0]][option], _with_more_work(option, traced, found)
-    factor = memory_factor(option, traced, found)
+    factor = memory_factor(option, traced, found, overhead_bytes)
     return OptionCosts(
         fit.fit_times(times, costs.milliseconds) if times else slowed(costs.milliseconds, *correction),
         scaled(costs.saved_bytes, factor),
-        scaled(costs.workspace_bytes, factor),
+        scaled(costs.workspace_bytes, factor, overhead_bytes),
         costs.buffer_bytes,
         _measured(found.times.get(option, {}), found.peaks.get(option, {})),
     )
@@ -135,17 +139,38 @@ def described(traced: CostModel, name: str) -> Curve | None:
     return None if head is None else head.milliseconds
 
 
-def memory_factor(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> float:
+def process_overhead(traced: CostModel, found: Measurements, skip: int | None = None) -> float:
+    """Bytes that a rank's run takes beside what its layers hold, the same for all options and lengths.
+
+    From all measured peaks but those at length `skip`, as `fit.corrected` finds it.
+    """
+    pairs = [
+        (stack_bytes(traced.predict(option, length), found.num_layers), peak)
+        for option, peaks in found.peaks.items()
+        if option in traced.options
+        for length, peak in peaks.items()
+        if length != skip
+    ]
+    return fit.corrected(*zip(*pairs, strict=True))[0] if len(pairs) > 1 else 0.0
+
+
+def memory_factor(
+    option: str, traced: CostModel, found: Measurements, overhead_bytes: float, skip: int | None = None
+) -> float:
     """Measured over predicted peak, at the longest measured length other than `skip`; 1 where nothing was measured.
 
     Never below 1: traced bytes are there by construction, and a resident set that grew by less reused what a run before
     had left behind.
+
+    Args:
+        overhead_bytes: of the measured peak, what layers have no part in.
     """
     peaks = {length: peak for length, peak in found.peaks.get(option, {}).items() if length != skip}
     if not peaks:
         return 1.0
     longest = max(peaks)
-    return max(1.0, peaks[longest] / stack_bytes(traced.predict(option, longest), found.num_layers))
+    held = stack_bytes(traced.predict(option, longest), found.num_layers)
+    return max(1.0, (peaks[longest] - overhead_bytes) / held)
 
 
 def stack_bytes(cost: Cost, num_layers: int) -> int:
@@ -153,12 +178,12 @@ def stack_bytes(cost: Cost, num_layers: int) -> int:
     return peak_bytes([cost] * num_layers)
 
 
-def scaled(curve: Curve, factor: float) -> Curve:
-    """The curve times a number."""
+def scaled(curve: Curve, factor: float, more: float = 0.0) -> Curve:
+    """The curve times a number, plus another."""
     return Curve(
-        tuple(term * factor for term in curve.terms),
-        tuple((length, value * factor) for length, value in curve.points),
-        tuple(term * factor for term in curve.terms_below),
+        tuple(term * factor + Polynomial(more) for term in curve.terms),
+        tuple((length, value * factor + more) for length, value in curve.points),
+        tuple(term * factor + Polynomial(more) for term in curve.terms_below),
     )
 
 
@@ -200,14 +225,20 @@ def accuracy(traced: CostModel, found: Measurements) -> Accuracy:
 
 
 def _memory_errors(traced: CostModel, found: Measurements) -> list[float]:
-    """Of each measured peak, predicted with the factor of another length."""
-    errors = []
-    for option, peaks in found.peaks.items():
-        for length, peak in peaks.items():
-            if option in traced.options and len(peaks) > 1:
-                expected = stack_bytes(traced.predict(option, length), found.num_layers)
-                errors.append(abs(memory_factor(option, traced, found, skip=length) * expected / peak - 1))
-    return errors
+    """Of each measured peak, predicted by what was measured at other lengths."""
+    return [
+        abs(expected_peak(option, length, traced, found) / peak - 1)
+        for option, peaks in found.peaks.items()
+        if option in traced.options and len(peaks) > 1
+        for length, peak in peaks.items()
+    ]
+
+
+def expected_peak(option: str, length: int, traced: CostModel, found: Measurements, corrected: bool = True) -> float:
+    """Bytes of the stack by what was measured at other lengths: overhead, and if `corrected` the option's factor."""
+    overhead_bytes = process_overhead(traced, found, skip=length)
+    factor = memory_factor(option, traced, found, overhead_bytes, skip=length) if corrected else 1.0
+    return overhead_bytes + factor * stack_bytes(traced.predict(option, length), found.num_layers)
 
 
 def _forest_error(inside: Mapping[str, tuple[Times, Times]]) -> float | None:

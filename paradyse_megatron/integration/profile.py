@@ -44,6 +44,7 @@ class Request:
         on_gpu: whether memory is a GPU's, whose allocator tells what tensors hold. On CPUs memory is weighed by
             processes of its own (`cpu.memory.EXACT`), which would be slow to time.
         transformer_impl: whose layers are measured, as Megatron's argument of that name.
+        weighs: whether memory is measured too.
     """
 
     traced: CostModel
@@ -55,6 +56,7 @@ class Request:
     options: Sequence[str] | None = None
     on_gpu: bool = False
     transformer_impl: str = "local"
+    weighs: bool = True
 
 
 def measure(request: Request, launch: Launch) -> CostModel:
@@ -83,8 +85,8 @@ def measurements(request: Request, launch: Launch) -> Measurements:
         "keep": str(request.keep),
         "transformer_impl": request.transformer_impl,
     }
-    launch(assignment | {"weighs": request.on_gpu}, {})
-    if not request.on_gpu:
+    launch(assignment | {"weighs": request.weighs and request.on_gpu}, {})
+    if request.weighs and not request.on_gpu:
         launch(assignment | {"budget_seconds": 0}, EXACT)
     _, found = read_kept(request.keep)
     request.keep.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from paradyse_megatron.cli.benches import accuracy
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.first_principles import estimate
-from paradyse_megatron.costmodel.measured import Measurements, stack_bytes
+from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
 from paradyse_megatron.costmodel.shape import ModelShape
 
 LENGTHS = [128, 256, 512, 724, 1024, 1448, 2048, 4096, 8192]
@@ -65,9 +66,24 @@ def test_a_length_that_is_off_shows(traced):
 
 def test_memory_is_compared_as_traced_and_with_the_correction_of_other_lengths(traced):
     memory = assess(traced, measured(traced, heavier=1.25))["memory"]
-    assert memory["traced"]["furthest_under"] == memory["traced"]["furthest_over"] == pytest.approx(-0.2, abs=1e-3)
+    assert memory["traced"]["furthest_under"] == pytest.approx(-0.2, abs=1e-3)
+    assert memory["traced"]["furthest_over"] == pytest.approx(-0.2, abs=1e-3)
     assert memory["corrected_by_other_lengths"]["mape"] < 1e-3
     assert memory["traced"]["num_points"] == 3 * len(OPTIONS)
+
+
+def test_what_a_process_takes_whatever_it_runs_is_told_apart(traced):
+    overhead = 3 * 2**20
+    plain = measured(traced)
+    peaks = {option: {n: peak + overhead for n, peak in of.items()} for option, of in plain.peaks.items()}
+    memory = assess(traced, replace(plain, peaks=peaks))["memory"]
+    assert memory["process_overhead_bytes"] == pytest.approx(overhead, rel=1e-3)
+    assert memory["traced"]["mape"] < 1e-3 and memory["corrected_by_other_lengths"]["mape"] < 1e-3
+    costs = with_measurements(traced, replace(plain, peaks=peaks))
+    for option in OPTIONS:
+        before, after = traced.predict(option, 65_536), costs.predict(option, 65_536)
+        assert after.saved_bytes == pytest.approx(before.saved_bytes, rel=1e-3)
+        assert after.workspace_bytes == pytest.approx(before.workspace_bytes + overhead, rel=1e-3)
 
 
 @pytest.mark.parametrize("heavier", [1.05, 1.25])

@@ -58,8 +58,8 @@ def answer(content: dict[str, Any]) -> Answer:
     for name, groups in content.items():
         if not name.startswith("group_size_"):
             continue
-        for what, kinds in groups.items():
-            for kind, found in kinds.items():
+        for what in ("time", "memory"):
+            for kind, found in groups[what].items():
                 if not isinstance(found, dict):
                     continue
                 bar = BARS.get((what, kind))
