@@ -21,7 +21,7 @@ from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json
 
-LONGEST_TOKENS = 4096
+LONGEST_TOKENS = 8192
 OPTIONS = (
     "tp_sp tp_sp+selective tp_sp+full ulysses ulysses/tp_sp ulysses+full ring ring+full upipe upipe2 upipe+full "
     "metp metp+full"
