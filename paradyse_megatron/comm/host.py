@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import os
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -24,6 +25,9 @@ from paradyse_megatron.layouts.conversion import Layout
 
 _LARGE_BYTES = 4 << 20
 """Memory of this size comes fresh from the system each time, so the extension keeps what is let go for the next use."""
+
+_GIVES_BACK = "MALLOC_MMAP_THRESHOLD_" in os.environ
+"""Not so where the C library was told to give memory back at once (`cpu.memory.EXACT`)."""
 
 
 @functools.cache
@@ -64,7 +68,7 @@ def _move(sections: bytes, tensors: Sequence[Tensor], wire: Tensor, to_wire: boo
 
 def _fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
     num_elements = math.prod(shape)
-    if num_elements * like.element_size() < _LARGE_BYTES or not _is_here(like):
+    if _GIVES_BACK or num_elements * like.element_size() < _LARGE_BYTES or not _is_here(like):
         return like.new_empty(shape)
     try:
         buffer = _built().Buffer(num_elements * like.element_size())

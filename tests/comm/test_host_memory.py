@@ -66,3 +66,10 @@ def test_where_memory_is_missing_torch_says_so():
     with pytest.raises(RuntimeError, match="memory"):
         large(1 << 50)
     assert host._built().kept_bytes() == 0  # let go before giving up
+
+
+def test_nothing_is_kept_where_memory_is_to_go_back_at_once(monkeypatch):
+    monkeypatch.setattr(host, "_GIVES_BACK", True)
+    first = large(16 << 20)
+    del first
+    assert host._built().kept_bytes() == 0
