@@ -125,6 +125,7 @@ def _take_times(
             break
         progress(min(1.0, spent / budget), f"{point[0]} at {point[1]:,} tokens")
         measured.samples.add(point, clock(point))
+        schedule.took(point, time.monotonic() - begin - spent)
         if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
             _keep(assignment, measured)
             saved = time.monotonic()

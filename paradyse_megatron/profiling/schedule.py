@@ -74,6 +74,7 @@ class Schedule:
         self._points: list[Point] = list(self.samples.of)
         self._queue: list[Point] = []
         self._num_climbed = 0
+        self._took: dict[Point, float] = {}
         self._random = random.Random(0)
         self._has_middles = False
 
@@ -85,6 +86,10 @@ class Schedule:
             point = self._queue.pop()
             if self._seconds(point) <= seconds_left:
                 return point
+
+    def took(self, point: Point, seconds: float) -> None:
+        """Be told how long a sample took to take: a stack of layers runs for the time of one."""
+        self._took[point] = seconds
 
     def _refill(self, seconds_left: float) -> bool:
         if seconds_left > 0 and self._may_climb(seconds_left):
@@ -118,11 +123,11 @@ class Schedule:
     def _seconds(self, point: Point) -> float:
         """What one more sample of it is expected to take; nothing is known of a new length's first."""
         if point in self.samples.of:
-            return self.samples.median(point) / 1000
+            return self._took.get(point, self.samples.median(point) / 1000)
         shorter = [length for length in self.samples.lengths(point[0]) if length < point[1]]
         if not shorter:
             return 0.0
-        return self.samples.median((point[0], shorter[-1])) / 1000 * (point[1] / shorter[-1]) ** 2
+        return self._seconds((point[0], shorter[-1])) * (point[1] / shorter[-1]) ** 2
 
     def _lacking(self) -> list[Point]:
         """Points with too few samples."""

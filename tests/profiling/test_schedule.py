@@ -118,3 +118,18 @@ def test_octaves(shortest, longest, multiple):
 def test_a_power_law_does_not_deviate():
     assert deviation((100, 2.0), (200, 8.0), (400, 32.0)) == pytest.approx(0)
     assert deviation((100, 2.0), (200, 8.8), (400, 32.0)) == pytest.approx(0.1)
+
+
+def test_it_climbs_by_what_samples_take_to_take():
+    """Of a stack of four layers a sample is the time of one."""
+    reached = []
+    for num_layers in (1, 4, 16):
+        schedule, used = make(30, longest=65536), 0.0
+        while (point := schedule.next(30 - used)) is not None:
+            schedule.samples.add(point, machine(point))
+            schedule.took(point, num_layers * machine(point) / 1000)
+            used += num_layers * machine(point) / 1000
+        counts = [len(times) for times in schedule.samples.of.values()]
+        assert sum(count >= MIN_SAMPLES for count in counts) >= 0.9 * len(counts)
+        reached.append(schedule.samples.lengths("ulysses")[-1])
+    assert reached == sorted(set(reached), reverse=True)
