@@ -9,6 +9,14 @@ import pytest
 from paradyse_megatron import cpu
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where pytest-xdist shares tests out (`--dist loadgroup`), files stay whole, and so do folders that share launches."""
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        folder = file.rpartition("/")[0]
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "tests/layers" else file))
+
+
 @pytest.fixture
 def unmapped_cuda() -> Iterator[None]:
     """`torch.cuda` and the device "cuda" as torch has them, whatever other tests' modules mapped onto the CPU."""

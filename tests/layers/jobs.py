@@ -20,7 +20,7 @@ FAMILIES_ON = {2: tuple(NUM_GROUPS), 3: ("gpt", "llama", "blend"), 4: tuple(NUM_
 
 
 EXCHANGING_PLANS = {
-    f"{family} three float64": ["ulysses", "upipe", "ring", "usp", "usp,upipe+full,ulysses/tp_sp+selective"]
+    f"{family} three float64": ["ulysses,upipe,ring", "usp,upipe+full,ulysses/tp_sp+selective"]
     for family in ("llama", "grouped", "mqa")
 }
 

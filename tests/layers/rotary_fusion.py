@@ -17,7 +17,7 @@ from paradyse_megatron.comm import rotary
 from tests.layers.equality import loss_and_gradients, start_model_parallel, worst_error, wrapped
 from tests.layers.models import NUM_LAYERS
 
-PLANS = ("ulysses", "usp", "ulysses+selective", "usp+selective", "usp,ulysses+full,ulysses/tp_sp")
+PLANS = ("ulysses,usp,ulysses+selective", "usp+selective,ulysses,usp", "usp,ulysses+full,ulysses/tp_sp")
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "in sub-groups": ("llama", {"num_query_groups": 2}),
