@@ -10,7 +10,7 @@ from paradyse_megatron import cpu
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where pytest-xdist shares tests out (`--dist loadgroup`), files stay whole, and so do folders that share launches."""
+    """Under `--dist loadgroup` of pytest-xdist files stay whole, and so do folders that share launches."""
     for item in items:
         file = item.nodeid.partition("::")[0]
         folder = file.rpartition("/")[0]

@@ -140,18 +140,20 @@ def described(traced: CostModel, name: str) -> Curve | None:
 
 
 def process_overhead(traced: CostModel, found: Measurements, skip: int | None = None) -> float:
-    """Bytes that a rank's run takes beside what its layers hold, the same for all options and lengths.
+    """Bytes that a rank's run takes beside what its layers hold, the same for all options and lengths; at least 0.
 
-    From all measured peaks but those at length `skip`, as `fit.corrected` finds it.
+    Of each option what a straight line through its shortest and longest peak, measured over traced, leaves where
+    nothing is traced; of these the median. Peaks at length `skip` are left out.
     """
-    pairs = [
-        (stack_bytes(traced.predict(option, length), found.num_layers), peak)
-        for option, peaks in found.peaks.items()
-        if option in traced.options
-        for length, peak in peaks.items()
-        if length != skip
-    ]
-    return fit.corrected(*zip(*pairs, strict=True))[0] if len(pairs) > 1 else 0.0
+    rests = []
+    for option, peaks in found.peaks.items():
+        lengths = sorted(length for length in peaks if length != skip)
+        if option in traced.options and len(lengths) > 1:
+            ends = lengths[0], lengths[-1]
+            low, high = (stack_bytes(traced.predict(option, length), found.num_layers) for length in ends)
+            slope = (peaks[ends[1]] - peaks[ends[0]]) / max(1, high - low)
+            rests.append(peaks[ends[0]] - slope * low)
+    return max(0.0, statistics.median(rests)) if rests else 0.0
 
 
 def memory_factor(
