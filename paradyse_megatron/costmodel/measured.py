@@ -83,7 +83,7 @@ def _corrected(
     costs, times = traced.costs[traced.kinds[0]][option], _with_more_work(option, traced, found)
     factor = memory_factor(option, traced, found, overhead_bytes)
     return OptionCosts(
-        fit.fit_times(times, costs.milliseconds) if times else slowed(costs.milliseconds, *correction),
+        _fitted(option, times, traced, found) if times else slowed(costs.milliseconds, *correction),
         scaled(costs.saved_bytes, factor),
         scaled(costs.workspace_bytes, factor, overhead_bytes),
         costs.buffer_bytes,
@@ -96,8 +96,7 @@ def _with_more_work(option: str, traced: CostModel, found: Measurements) -> Time
 
     By at least half of what it takes longer by description; else a plan would recompute to save time.
     """
-    times, parts = found.times.get(option), Option.parse(option)
-    once = str(Option(parts.attention, parts.mlp))
+    times, once = found.times.get(option), _once(option)
     if times is None or once == option or once not in found.times:
         return times
     costs = traced.costs[traced.kinds[0]]
@@ -108,6 +107,23 @@ def _with_more_work(option: str, traced: CostModel, found: Measurements) -> Time
         return without(length) * (1 + max(0.0, more) / 2)
 
     return {length: [max(sample, least(length)) for sample in samples] for length, samples in times.items()}
+
+
+def _fitted(option: str, times: Times, traced: CostModel, found: Measurements) -> Curve:
+    """The curve of an option; below the measured lengths, recomputing costs the same share more as at the first."""
+    costs = traced.costs[traced.kinds[0]]
+    curve, once = fit.fit_times(times, costs[option].milliseconds), _once(option)
+    if once == option or once not in found.times:
+        return curve
+    without = fit.fit_times(found.times[once], costs[once].milliseconds)
+    ratio = curve.points[0][1] / without(curve.points[0][0])
+    return replace(curve, terms_below=tuple(term * ratio for term in without.terms_below))
+
+
+def _once(option: str) -> str:
+    """The same without recompute."""
+    parts = Option.parse(option)
+    return str(Option(parts.attention, parts.mlp))
 
 
 def _with_head(costs: HeadCosts, name: str, found: Measurements) -> HeadCosts:

@@ -108,3 +108,17 @@ def test_recomputing_never_saves_time_whatever_noise_says(traced):
         assert more > 1.05 * less
     shown = measured.costs["dense"]["ring+full"].measured
     assert [point.milliseconds for point in shown] == pytest.approx([faster[n][0] for n in LENGTHS])
+
+
+def test_recomputing_saves_no_time_below_the_measured_lengths_either():
+    """Samples that fall more steeply towards short lengths would meet those without recompute at some length."""
+    cluster = Cluster.from_yaml(shipped("clusters", "cpu-2core"))
+    traced = estimate(ModelShape.from_yaml(shipped("models", "tiny")), cluster, 2, options=["tp_sp", "tp_sp+full"])
+    times = {
+        "tp_sp": {n: [20.0 + n / 100] * 3 for n in LENGTHS},
+        "tp_sp+full": {n: [n / 5] * 3 for n in LENGTHS},
+    }
+    measured = with_measurements(traced, Measurements(times))
+    for length in (4, 16, 41, 64, 100, 128):
+        less, more = (measured.predict(option, length).milliseconds for option in ("tp_sp", "tp_sp+full"))
+        assert more > 1.05 * less, length
