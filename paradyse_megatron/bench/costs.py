@@ -28,6 +28,8 @@ def measured_over(
 ) -> tuple[CostModel, Measurements]:
     """The traced cost model, and what ranks over `links` measured, memory if wanted; of all options if none are named.
 
+    Options that the model cannot follow are left out.
+
     Traced in this process, which must have no process groups.
     """
     from paradyse_megatron import cpu
@@ -49,7 +51,8 @@ def measured_over(
     traced = traced_cost_model(shape, Cluster.from_yaml(shipped("clusters", "cpu-2core")), "cpu-2core", num_ranks)
     memory_bytes = machine.rank_memory_bytes(num_ranks) // 2
     keep = folder / "measured.json"
-    request = Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, options, weighs=weighs)
+    wanted = None if options is None else [option for option in options if option in traced.options]
+    request = Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, wanted, weighs=weighs)
     return traced, measurements(request, launch)
 
 

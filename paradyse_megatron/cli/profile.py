@@ -69,7 +69,7 @@ def run(asked: argparse.Namespace) -> Answer:
     machine = None if asked.trace_only else this_machine(environment)
     name = asked.cluster or ("dgx-h100" if machine is None else machine.cluster)
     shape, description = read_shape(asked.model), shipped("clusters", name)
-    implementation = asked.transformer_impl or _own_implementation(machine)
+    implementation = _implementation(asked.transformer_impl, machine)
     cluster = Cluster.from_yaml(description)
     if implementation is not None:
         cluster = replace(cluster, attention_materialised=implementation == "local")
@@ -95,12 +95,17 @@ def _refuse_unwritable(out: Path) -> None:
         raise ValueError(f"--out {out} cannot be written; give another file.")
 
 
-def _own_implementation(machine: Machine | None) -> str | None:
-    """Of the layers that are measured when nothing else is asked for; None where nothing is measured."""
-    if machine is None:
-        return None
+def _implementation(wanted: str | None, machine: Machine | None) -> str | None:
+    """Of the layers, as asked for or as this machine would train; None for what a described machine says."""
+    if wanted == "local" or machine is None:
+        return wanted
     has_engine = importlib.util.find_spec("transformer_engine") is not None
-    return "transformer_engine" if machine.num_gpus and has_engine else "local"
+    if wanted and not has_engine:
+        raise ValueError(
+            "--transformer-impl transformer_engine asks for layers to measure that are not here: Transformer Engine is "
+            "not installed; give local, or --trace-only."
+        )
+    return wanted or ("transformer_engine" if machine.num_gpus and has_engine else "local")
 
 
 def _measured(

@@ -107,5 +107,11 @@ def test_whose_layers_are_measured_when_nothing_is_said(monkeypatch, num_gpus, h
     from paradyse_megatron.integration.machine import Machine
 
     monkeypatch.setattr(profile.importlib.util, "find_spec", lambda name: name if has_engine else None)
-    assert profile._own_implementation(Machine("a machine", "dgx-h100", num_gpus, 2**34)) == expected
-    assert profile._own_implementation(None) is None
+    machine = Machine("a machine", "dgx-h100", num_gpus, 2**34)
+    assert profile._implementation(None, machine) == expected
+    assert profile._implementation("local", machine) == "local"
+    assert profile._implementation(None, None) is None
+    assert profile._implementation("transformer_engine", None) == "transformer_engine"
+    if not has_engine:
+        with pytest.raises(ValueError, match="Transformer Engine is not installed; give local"):
+            profile._implementation("transformer_engine", machine)
