@@ -30,7 +30,7 @@ types() { module mypy && "$python" -m mypy; }
 layering() { module importlinter && "$python" -c 'import sys; from importlinter.cli import lint_imports_command as c; sys.exit(c())'; }
 # Many tests wait for ranks that wait for each other, so two files at a time take little more than half as long.
 tests() { module pytest && module xdist && "$python" -m pytest "$@"; }
-[ $# -gt 0 ] || set -- -n 2 --dist loadgroup tests
+[ $# -gt 0 ] || set -- -n 2 --dist loadfile tests
 
 step ruff ruff
 step mypy types

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from paradyse_megatron import cpu
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under `--dist loadgroup` of pytest-xdist files stay whole, and so do folders that share launches."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        folder = file.rpartition("/")[0]
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "tests/layers" else file))
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under `--dist loadfile` files stay whole, and so do folders whose files share launches."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadLaunchScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "tests/layers" if file.startswith("tests/layers/") else file
+
+    return LoadLaunchScheduling(config, log)
 
 
 @pytest.fixture
