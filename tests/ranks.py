@@ -3,10 +3,11 @@
 From a test:          results = run_ranks("tests.cpu.test_cpu:some_worker", 2, "argument", option=3)
 By hand, to debug it: python -m tests.ranks tests.cpu.test_cpu:some_worker --num-ranks 2 --args '["argument"]'
 
-Every rank is a fresh interpreter with `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` as under torchrun, one thread
-and no visible GPU. The store of the rendezvous lives in the calling process on a port the system picked, so that
-launches that run at once cannot collide. When one rank fails, or the time limit passes, all ranks and their children
-are killed.
+Every rank is a process of its own with `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` as under torchrun, one thread
+and no visible GPU. It is forked from a server that has imported torch and what Megatron needs, but neither Megatron nor
+this package, and run nothing: importing these takes longer than most tests. The store of the rendezvous lives in the
+calling process on a port the system picked, so that launches that run at once cannot collide. When one rank fails, or
+the time limit passes, all ranks and their children are killed.
 """
 
 from __future__ import annotations
@@ -14,21 +15,29 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from paradyse_megatron.bench.ranks import kill_ranks, wait_for_ranks
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TAIL_LINES = 40
+
+PRELOADED = "torch torch._dynamo torch.distributed.tensor transformers tensorboard wandb scipy.optimize".split()
+"""Modules of others that ranks import anyway; those that are missing are passed over."""
+OF_ALL_RANKS = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(PRELOADED)
 
 
 class RanksFailed(RuntimeError):
@@ -59,7 +68,7 @@ def _run(target: str, num_ranks: int, args: Any, kwargs: Any, timeout_seconds: f
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
         (folder / "call.pkl").write_bytes(pickle.dumps((target, args, kwargs, timeout_seconds)))
-        processes: list[subprocess.Popen[bytes]] = []
+        processes: list[_Rank] = []
         try:
             for rank in range(num_ranks):
                 processes.append(_start(folder, rank, num_ranks, store.port, show_output))
@@ -72,36 +81,71 @@ def _run(target: str, num_ranks: int, args: Any, kwargs: Any, timeout_seconds: f
         return [pickle.loads(_result_path(folder, rank).read_bytes()) for rank in range(num_ranks)]
 
 
-def _start(folder: Path, rank: int, num_ranks: int, port: int, show_output: bool) -> subprocess.Popen[bytes]:
-    """One rank in a session of its own (so that its children can be killed with it).
+class _Rank:
+    """A process of `multiprocessing` with as much of `subprocess.Popen` as those who wait for ranks use."""
 
-    Its standard input is a pipe that we never write to: it closes when this process dies, however it dies.
-    """
-    environment = os.environ | {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(num_ranks),
-        "LOCAL_WORLD_SIZE": str(num_ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # all ranks are clients of the store in this process
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
-    }
+    stdin = None
+
+    def __init__(self, *args: Any):
+        self._process = _forks.Process(target=_enter, args=args)
+        with mock.patch.dict(os.environ, OF_ALL_RANKS):  # for the server, which the first rank starts
+            self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self) -> None:
+        self._process.kill()  # it may not have had the time to lead a session
+        self._process.join()
+
+
+def _start(folder: Path, rank: int, num_ranks: int, port: int, show_output: bool) -> _Rank:
+    environment = (
+        os.environ
+        | OF_ALL_RANKS
+        | {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(num_ranks),
+            "LOCAL_WORLD_SIZE": str(num_ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # all ranks are clients of the store in this process
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
+    )
     if sys.platform == "linux":
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve in a container
-    command = [sys.executable, "-m", "tests.ranks", "--worker", str(folder)]
-    with open(_log_path(folder, rank), "wb") as log:
-        output = None if show_output else log
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
-        )
+    _log_path(folder, rank).touch()
+    return _Rank(folder, dict(environment), show_output)
 
 
-def _tails(folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
+def _enter(folder: Path, environment: dict[str, str], show_output: bool) -> None:
+    """Where a forked rank begins: in a session of its own, so that its children can be killed with it."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["tests.ranks"]
+    if not show_output:
+        log = os.open(_log_path(folder, int(environment["RANK"])), os.O_WRONLY)
+        for descriptor in (1, 2):
+            os.dup2(log, descriptor)
+    try:
+        _work(folder)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _tails(folder: Path, processes: list[_Rank]) -> str:
     parts = []
     for rank, process in enumerate(processes):
         lines = _log_path(folder, rank).read_text(errors="replace").splitlines()[-TAIL_LINES:]
@@ -137,7 +181,10 @@ def _work(folder: Path) -> None:
 
 
 def _exit_with_parent() -> None:
-    os.read(0, 1)
+    """However the process that launched the ranks dies."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    launcher.join()
     os._exit(1)
 
 
@@ -153,10 +200,7 @@ def _main() -> None:
     parser.add_argument("--timeout-seconds", type=float, default=600)
     parser.add_argument("--args", type=json.loads, default=[], help="positional arguments, a JSON list")
     parser.add_argument("--kwargs", type=json.loads, default={}, help="keyword arguments, a JSON object")
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker is not None:
-        return _work(options.worker)
     if options.target is None:
         parser.error("name the function to run: module:function")
     results = _run(options.target, options.num_ranks, options.args, options.kwargs, options.timeout_seconds, True)

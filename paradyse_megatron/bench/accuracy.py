@@ -16,12 +16,14 @@ from paradyse_megatron.bench.costs import measured_over
 from paradyse_megatron.bench.weighing import weighed
 from paradyse_megatron.costmodel import fit
 from paradyse_megatron.costmodel.fit import Times
-from paradyse_megatron.costmodel.measured import Measurements, described, expected_peak, process_overhead
+from paradyse_megatron.costmodel.measured import described
+from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.peaks import expected_peak, process_overhead
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json
 
-LONGEST_TOKENS = 8192
+LONGEST_TOKENS = 16384
 OPTIONS = (
     "tp_sp tp_sp+selective tp_sp+full ulysses ulysses/tp_sp ulysses+full ring ring+full upipe upipe2 upipe+full "
     "metp metp+full"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from paradyse_megatron.bench.links import Links
 from paradyse_megatron.bench.ranks import run_on_ranks
-from paradyse_megatron.costmodel.measured import Measurements, with_measurements
+from paradyse_megatron.costmodel.measured import with_measurements
+from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paradyse_megatron.bench.ranks import run_on_ranks
-from paradyse_megatron.costmodel.measured import stack_bytes
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.peaks import stack_bytes
 from paradyse_megatron.cpu.memory import EXACT
 
 RANK = "paradyse_megatron.bench.weighing:weigh"
-LENGTHS = (1024, 2048, 4096)
+TOKENS_A_RANK = (512, 1024, 2048)
+"""Of a sequence; each rank holds as much in any group."""
 RUN_SECONDS = 1800
 
 
@@ -24,7 +25,7 @@ def weighed(traced: CostModel, num_layers: int, rank_bytes: int) -> dict[str, di
     """
     points = [
         (option, length)
-        for length in LENGTHS
+        for length in (tokens * traced.group_size for tokens in TOKENS_A_RANK)
         for option in traced.options
         if stack_bytes(traced.predict(option, length), num_layers) < rank_bytes
     ]
@@ -42,9 +43,11 @@ def weigh(shape: Mapping[str, Any], batch: int, points: Sequence[tuple[str, int]
     """Worker: bytes of each point, the most of all ranks. A first run, which counts for nothing, makes what stays."""
     from paradyse_megatron.bench.model import start_ranks
     from paradyse_megatron.costmodel.shape import ModelShape
+    from paradyse_megatron.cpu.memory import write_to_new_tensors
     from paradyse_megatron.profiling.stack import LayerStack
 
     start_ranks()
+    write_to_new_tensors()
     stack = LayerStack(ModelShape(**shape), batch)
     for option in dict.fromkeys(option for option, _ in points):
         stack.peak_bytes(option, min(length for _, length in points))

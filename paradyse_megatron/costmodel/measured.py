@@ -8,44 +8,25 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from paradyse_megatron.costmodel import fit
 from paradyse_megatron.costmodel.costs import HeadCosts, Measured, OptionCosts
 from paradyse_megatron.costmodel.curve import Curve
 from paradyse_megatron.costmodel.fit import Times
+from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.peaks import memory_errors, memory_factor, option_overhead
 from paradyse_megatron.costmodel.polynomial import Polynomial
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Accuracy, Provenance
-from paradyse_megatron.planner.cost import Cost
-from paradyse_megatron.planner.memory import peak_bytes
 from paradyse_megatron.planner.option import Option
-
-
-@dataclass(frozen=True)
-class Measurements:
-    """What a profile brings home.
-
-    Attributes:
-        times: milliseconds of one layer by option text, and of the loss head under "head:whole" and "head:chunked".
-        peaks: bytes of a stack of layers, or of the head, by the same names and by length.
-        num_layers: of that stack.
-        machine: its name.
-    """
-
-    times: Mapping[str, Times]
-    peaks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    num_layers: int = 1
-    machine: str = "unknown"
 
 
 def with_measurements(traced: CostModel, found: Measurements) -> CostModel:
     """`traced` with measured times and corrected memory, for models whose layers are of one kind."""
     kind = traced.kinds[0]
-    correction, overhead_bytes = _typical_correction(traced, found), process_overhead(traced, found)
-    costs = {
-        option: _corrected(option, traced, found, correction, overhead_bytes) for option in traced.options_of(kind)
-    }
+    correction = _typical_correction(traced, found)
+    costs = {option: _corrected(option, traced, found, correction) for option in traced.options_of(kind)}
     lengths = sorted({length for times in found.times.values() for length in times})
     chunked = traced.chunked_head
     return replace(
@@ -77,10 +58,9 @@ def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _corrected(
-    option: str, traced: CostModel, found: Measurements, correction: tuple[float, float], overhead_bytes: float
-) -> OptionCosts:
+def _corrected(option: str, traced: CostModel, found: Measurements, correction: tuple[float, float]) -> OptionCosts:
     costs, times = traced.costs[traced.kinds[0]][option], _with_more_work(option, traced, found)
+    overhead_bytes = option_overhead(option, traced, found)
     factor = memory_factor(option, traced, found, overhead_bytes)
     return OptionCosts(
         _fitted(option, times, traced, found) if times else slowed(costs.milliseconds, *correction),
@@ -155,47 +135,6 @@ def described(traced: CostModel, name: str) -> Curve | None:
     return None if head is None else head.milliseconds
 
 
-def process_overhead(traced: CostModel, found: Measurements, skip: int | None = None) -> float:
-    """Bytes that a rank's run takes beside what its layers hold, the same for all options and lengths; at least 0.
-
-    Of each option what a straight line through its shortest and longest peak, measured over traced, leaves where
-    nothing is traced; of these the median. Peaks at length `skip` are left out.
-    """
-    rests = []
-    for option, peaks in found.peaks.items():
-        lengths = sorted(length for length in peaks if length != skip)
-        if option in traced.options and len(lengths) > 1:
-            ends = lengths[0], lengths[-1]
-            low, high = (stack_bytes(traced.predict(option, length), found.num_layers) for length in ends)
-            slope = (peaks[ends[1]] - peaks[ends[0]]) / max(1, high - low)
-            rests.append(peaks[ends[0]] - slope * low)
-    return max(0.0, statistics.median(rests)) if rests else 0.0
-
-
-def memory_factor(
-    option: str, traced: CostModel, found: Measurements, overhead_bytes: float, skip: int | None = None
-) -> float:
-    """Measured over predicted peak, at the longest measured length other than `skip`; 1 where nothing was measured.
-
-    Never below 1: traced bytes are there by construction, and a resident set that grew by less reused what a run before
-    had left behind.
-
-    Args:
-        overhead_bytes: of the measured peak, what layers have no part in.
-    """
-    peaks = {length: peak for length, peak in found.peaks.get(option, {}).items() if length != skip}
-    if not peaks:
-        return 1.0
-    longest = max(peaks)
-    held = stack_bytes(traced.predict(option, longest), found.num_layers)
-    return max(1.0, (peaks[longest] - overhead_bytes) / held)
-
-
-def stack_bytes(cost: Cost, num_layers: int) -> int:
-    """Predicted peak of so many equal layers."""
-    return peak_bytes([cost] * num_layers)
-
-
 def scaled(curve: Curve, factor: float, more: float = 0.0) -> Curve:
     """The curve times a number, plus another."""
     return Curve(
@@ -236,27 +175,10 @@ def accuracy(traced: CostModel, found: Measurements) -> Accuracy:
     beyond = [error(name, *parts) for name, parts in outside.items() if parts[1]]
     return Accuracy(
         time_mape_held_out=_mean(errors),
-        memory_mape_held_out=_mean(_memory_errors(traced, found)),
+        memory_mape_held_out=_mean(memory_errors(traced, found)),
         time_mape_extrapolated_4x=_mean(beyond),
         time_mape_random_forest=_forest_error(inside) if inside else None,
     )
-
-
-def _memory_errors(traced: CostModel, found: Measurements) -> list[float]:
-    """Of each measured peak, predicted by what was measured at other lengths."""
-    return [
-        abs(expected_peak(option, length, traced, found) / peak - 1)
-        for option, peaks in found.peaks.items()
-        if option in traced.options and len(peaks) > 1
-        for length, peak in peaks.items()
-    ]
-
-
-def expected_peak(option: str, length: int, traced: CostModel, found: Measurements, corrected: bool = True) -> float:
-    """Bytes of the stack by what was measured at other lengths: overhead, and if `corrected` the option's factor."""
-    overhead_bytes = process_overhead(traced, found, skip=length)
-    factor = memory_factor(option, traced, found, overhead_bytes, skip=length) if corrected else 1.0
-    return overhead_bytes + factor * stack_bytes(traced.predict(option, length), found.num_layers)
 
 
 def _forest_error(inside: Mapping[str, tuple[Times, Times]]) -> float | None:

@@ -42,6 +42,15 @@ def reset_peak(device: Any = None) -> None:
         _warn_once("The peak of memory cannot be reset here (%s): it stays the highest since the process began.", error)
 
 
+def write_to_new_tensors() -> None:
+    """Have torch fill every tensor that it makes, so that what is allocated is resident, as it is on a device.
+
+    A buffer of attention scores that is only ever given to a product with beta = 0 would not be. For weighing only.
+    """
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+
+
 def total_memory_bytes() -> int:
     """Memory of this machine, in bytes."""
     return memory_info()[1]

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
+from paradyse_megatron.costmodel.measured import with_measurements
+from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.peaks import stack_bytes
 from paradyse_megatron.cpu.memory import EXACT
 from paradyse_megatron.layouts.padding import padding_multiple
 from paradyse_megatron.planner.jsonfile import Json
@@ -87,7 +89,7 @@ def measurements(request: Request, launch: Launch) -> Measurements:
     }
     launch(assignment | {"weighs": request.weighs and request.on_gpu}, {})
     if request.weighs and not request.on_gpu:
-        launch(assignment | {"budget_seconds": 0}, EXACT)
+        launch(assignment | {"budget_seconds": 0, "weighs": True}, EXACT)
     _, found = read_kept(request.keep)
     request.keep.unlink()
     return _as_measurements(found, request.machine)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from megatron.core import parallel_state
 
 
 def milliseconds(run: Callable[[], object], group: dist.ProcessGroup) -> float:
@@ -20,7 +21,11 @@ def milliseconds(run: Callable[[], object], group: dist.ProcessGroup) -> float:
 
 
 def peak_bytes(run: Callable[[], object], group: dist.ProcessGroup) -> int:
-    """The most that was allocated above what is there already, the most of all ranks. Collective over the group."""
+    """The most that was allocated above what is there already, the most of all ranks. Collective over the group.
+
+    Buffers that Megatron keeps from one layer to the next are part of what a run allocates, not of what is there.
+    """
+    parallel_state.get_global_memory_buffer().buffer.clear()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

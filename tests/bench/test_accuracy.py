@@ -12,7 +12,9 @@ from paradyse_megatron.cli.benches import accuracy
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.first_principles import estimate
-from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
+from paradyse_megatron.costmodel.measured import with_measurements
+from paradyse_megatron.costmodel.measurements import Measurements
+from paradyse_megatron.costmodel.peaks import stack_bytes
 from paradyse_megatron.costmodel.shape import ModelShape
 
 LENGTHS = [128, 256, 512, 724, 1024, 1448, 2048, 4096, 8192]

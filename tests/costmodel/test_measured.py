@@ -7,8 +7,10 @@ import pytest
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.first_principles import estimate
-from paradyse_megatron.costmodel.measured import Measurements, stack_bytes, with_measurements
+from paradyse_megatron.costmodel.measured import with_measurements
+from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
+from paradyse_megatron.costmodel.peaks import memory_errors, stack_bytes
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Provenance
 from paradyse_megatron.costmodel.shape import ModelShape
 
@@ -122,3 +124,19 @@ def test_recomputing_saves_no_time_below_the_measured_lengths_either():
     for length in (4, 16, 41, 64, 100, 128):
         less, more = (measured.predict(option, length).milliseconds for option in ("tp_sp", "tp_sp+full"))
         assert more > 1.05 * less, length
+
+
+def test_each_option_has_an_overhead_of_its_own(traced):
+    """Megabytes of buffers that one way of sending makes and another does not; they do not grow with the length."""
+    own = {"tp_sp": 1 << 20, "ulysses": 5 << 20}
+    peaks = {
+        option: {n: stack_bytes(traced.predict(option, n), NUM_LAYERS) + more for n in LENGTHS[-3:]}
+        for option, more in own.items()
+    }
+    found = Measurements({"tp_sp": {512: [40.0]}}, peaks, NUM_LAYERS)
+    measured = with_measurements(traced, found)
+    assert max(memory_errors(traced, found)) < 1e-6
+    for option, more in (own | {"ring+full": 3 << 20}).items():  # not weighed: the median
+        before, after = traced.predict(option, 65_536), measured.predict(option, 65_536)
+        assert after.saved_bytes == pytest.approx(before.saved_bytes)
+        assert after.workspace_bytes == pytest.approx(before.workspace_bytes + more, abs=16)
