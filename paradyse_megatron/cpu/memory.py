@@ -43,12 +43,12 @@ def reset_peak(device: Any = None) -> None:
 
 
 def write_to_new_tensors() -> None:
-    """Have torch fill every tensor that it makes, so that what is allocated is resident, as it is on a device.
+    """Have torch fill every tensor that it makes: what is allocated is resident then, as it is on a device.
 
-    A buffer of attention scores that is only ever given to a product with beta = 0 would not be. For weighing only.
+    A buffer of attention scores that is only ever given to a product with beta = 0 would not be. For weighing only, as
+    torch does so in its deterministic mode.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
 
 
 def total_memory_bytes() -> int:

@@ -65,7 +65,7 @@ def check_keys(found: Json, required: set[str], optional: set[str], where: str) 
 def _in_lines(value: Any, depth: int, indent: str = "\n") -> str:
     if depth == 0 or not isinstance(value, dict | list) or not value:
         return json.dumps(value, allow_nan=False)
-    keys = [f"{json.dumps(key)}: " for key in value] if isinstance(value, dict) else [""] * len(value)
+    keys = [f"{json.dumps(str(key))}: " for key in value] if isinstance(value, dict) else [""] * len(value)
     entries = value.values() if isinstance(value, dict) else value
     inner = f"{indent} "
     lines = [key + _in_lines(entry, depth - 1, inner) for key, entry in zip(keys, entries, strict=True)]

@@ -1,10 +1,9 @@
 """What to time next, within a budget of seconds. Arithmetic on samples; nothing is run here.
 
-First a climb: every target at lengths an octave apart, from the shortest, as far up as the budget allows; dear targets
-stop before cheap ones. Then sweeps over all points in an order shuffled anew each time, so that a drift of the
-machine's speed hits all targets alike; points that are cheap to time come up more than once. Once each point has a few
-samples, every octave gets a point in its middle, where interpolation is put to the test, and where it turns out wrong
-by more than `BEND`, points are added on both sides.
+First a climb: every target at lengths an octave apart, from the shortest, as far up as the budget allows. Then sweeps
+over all points in an order shuffled anew each time, so that a drift of the machine's speed hits all targets alike. Once
+each point has a few samples, every octave gets a point in its middle, where interpolation is put to the test, and where
+it turns out wrong by more than `BEND`, points are added on both sides.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from paradyse_megatron.layouts.padding import padding_multiple
 
 MIN_SAMPLES = 3
 MAX_SAMPLES = 25
-MOST_IN_SWEEP = 4  # samples of one point
 CLIMB_SHARE = 0.5  # of the budget that one more octave may take, all its samples included
 GROWTH = 4.0  # an octave takes at most that many times longer than the one below
 BEND = 0.03  # relative deviation from interpolation that asks for more points
@@ -76,7 +74,6 @@ class Schedule:
         self._points: list[Point] = list(self.samples.of)
         self._queue: list[Point] = []
         self._num_climbed = 0
-        self._climbing = self.targets
         self._took: dict[Point, float] = {}
         self._random = random.Random(0)
         self._has_middles = False
@@ -95,57 +92,33 @@ class Schedule:
         self._took[point] = seconds
 
     def _refill(self, seconds_left: float) -> bool:
-        if seconds_left > 0 and self._num_climbed < len(self.rungs):
-            self._queue = self._with(self._climb(seconds_left))
+        if seconds_left > 0 and self._may_climb(seconds_left):
+            rung = self.rungs[self._num_climbed]
+            self._num_climbed += 1
+            new = [(target, rung) for target in self.targets if self._fits(target, rung)]
+            self._queue = self._with(new)
             return bool(self._queue) or self._refill(seconds_left)
         if not self._lacking():
             self._add_points(seconds_left)
         wanted = self._lacking() or [point for point in self._points if len(self.samples.of[point]) < MAX_SAMPLES]
-        self._queue = self._sweep([point for point in wanted if self._seconds(point) <= seconds_left])
+        self._queue = [point for point in wanted if self._seconds(point) <= seconds_left]
+        self._random.shuffle(self._queue)
         return bool(self._queue)
-
-    def _sweep(self, points: Sequence[Point]) -> list[Point]:
-        """Each once or up to `MOST_IN_SWEEP` times, as the root of what the dearest costs beside it.
-
-        For independent samples of equal relative spread that gives the least sum of the means' variances for the time.
-        """
-        seconds = {point: self._seconds(point) for point in points}
-        dearest = max(seconds.values(), default=0.0)
-
-        def times(point: Point) -> int:
-            return min(MOST_IN_SWEEP, round(math.sqrt(dearest / seconds[point]))) if seconds[point] else 1
-
-        found = [point for point in points for _ in range(times(point))]
-        self._random.shuffle(found)
-        return found
-
-    def _climb(self, seconds_left: float) -> list[Point]:
-        """The next octave, of the cheapest targets as many as there is time for; the others climb no more."""
-        rung, below = self.rungs[self._num_climbed], self._num_climbed - 1
-        self._num_climbed += 1
-        fitting = [target for target in self._climbing if self._fits(target, rung)]
-        if below < 0:
-            self._climbing = tuple(fitting)
-            return [(target, rung) for target in fitting]
-        owed = sum(
-            (MIN_SAMPLES - len(self.samples.of.get(point, ()))) * self._seconds(point) for point in self._lacking()
-        )
-        allowed = CLIMB_SHARE * (min(seconds_left, self._budget_seconds) - owed)
-        costs = {target: GROWTH * MIN_SAMPLES * self._seconds((target, self.rungs[below])) for target in fitting}
-        going = set()
-        for target in sorted(fitting, key=lambda target: costs[target]):
-            allowed -= costs[target]
-            if allowed < 0:
-                break
-            going.add(target)
-        self._climbing = tuple(target for target in fitting if target in going)
-        return [(target, rung) for target in self._climbing]
 
     def _with(self, points: Iterable[Point]) -> list[Point]:
         """Those of `points` that are new, taken up."""
         new = [point for point in points if point not in self._points]
         self._points += new
         return new
+
+    def _may_climb(self, seconds_left: float) -> bool:
+        if self._num_climbed == len(self.rungs):
+            return False
+        if self._num_climbed == 0:
+            return True
+        rung = [(target, self.rungs[self._num_climbed - 1]) for target in self.targets]
+        sweep = sum(self._seconds(point) for point in rung if point in self.samples.of)
+        return GROWTH * sweep * MIN_SAMPLES <= CLIMB_SHARE * min(seconds_left, self._budget_seconds)
 
     def _seconds(self, point: Point) -> float:
         """What one more sample of it is expected to take; nothing is known of a new length's first."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paradyse_megatron.planner.jsonfile import write_object
 from paradyse_megatron.planner.option import Option, all_options
 from paradyse_megatron.planner.plan import HEADS, Plan
 
@@ -144,3 +145,9 @@ def test_a_file_by_hand_needs_no_notes(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"schema": 1, "plan": "tp_sp"}))
     assert Plan.from_file(path, 5) == Plan.parse("tp_sp", 5)
+
+
+def test_a_file_of_ours_is_json_whatever_its_keys_are(tmp_path):
+    write_object(tmp_path / "a.json", 1, {"by_length": {128: 0.5, 256: {"x": [1, 2]}}})
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found == {"schema": 1, "by_length": {"128": 0.5, "256": {"x": [1, 2]}}}

@@ -133,20 +133,3 @@ def test_it_climbs_by_what_samples_take_to_take():
         assert sum(count >= MIN_SAMPLES for count in counts) >= 0.9 * len(counts)
         reached.append(schedule.samples.lengths("ulysses")[-1])
     assert reached == sorted(set(reached), reverse=True)
-
-
-def test_cheap_targets_climb_on_where_dear_ones_stop():
-    def clock(point: Point) -> float:
-        return machine(point) * (40 if point[0] == "tp_sp" else 1)
-
-    schedule = make(60, longest=65536)
-    follow(schedule, 60, clock)
-    assert schedule.samples.lengths("ulysses")[-1] >= 4 * schedule.samples.lengths("tp_sp")[-1]
-    assert all(len(times) >= MIN_SAMPLES for times in schedule.samples.of.values())
-
-
-def test_cheap_points_get_more_samples():
-    schedule = make(20)
-    follow(schedule, 20)
-    counts = [len(schedule.samples.of["tp_sp", length]) for length in (128, 4096)]
-    assert counts[0] > 2 * counts[1] >= 2 * MIN_SAMPLES
