@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -31,6 +32,11 @@ def misbehave(how: str, pid_folder: str = "") -> None:
             raise ValueError("rank one is unhappy")
         if how == "exit 0":
             os._exit(0)
+    time.sleep(600)
+
+
+def sleep(pid_folder: str) -> None:
+    open(os.path.join(pid_folder, str(os.getpid())), "w").close()
     time.sleep(600)
 
 
@@ -62,5 +68,24 @@ def test_time_limit():
 
 def test_by_hand():
     command = [sys.executable, "-m", "tests.ranks", "tests.test_ranks:add_up", "--num-ranks", "2", "--args", "[1]"]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=180)
     assert "rank 1: (1, 3.0)" in run.stdout, run.stderr
+
+
+def test_ranks_end_with_the_process_that_launched_them(tmp_path):
+    call = f"run_ranks('tests.test_ranks:sleep', 2, {str(tmp_path)!r}, timeout_seconds=300)"
+    launcher = subprocess.Popen([sys.executable, "-c", f"from tests.ranks import run_ranks; {call}"], cwd=REPOSITORY)
+    try:
+        _wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    finally:
+        launcher.kill()
+        launcher.wait()
+    pids = [int(path.name) for path in tmp_path.iterdir()]
+    _wait_until(lambda: not any(map(_alive, pids)))
+
+
+def _wait_until(done: Callable[[], bool], timeout_seconds: float = 180) -> None:
+    end = time.monotonic() + timeout_seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)

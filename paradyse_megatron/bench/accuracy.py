@@ -88,9 +88,7 @@ def assess(traced: CostModel, found: Measurements) -> Json:
             "traced": _summary(memory),
             "corrected_by_other_lengths": _summary(corrected),
         },
-        "milliseconds": {
-            name: {str(n): statistics.median(times[n]) for n in times} for name, times in found.times.items()
-        },
+        "milliseconds": {name: {n: statistics.median(times[n]) for n in times} for name, times in found.times.items()},
     }
 
 

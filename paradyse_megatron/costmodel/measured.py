@@ -16,7 +16,7 @@ from paradyse_megatron.costmodel.curve import Curve
 from paradyse_megatron.costmodel.fit import Times
 from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
-from paradyse_megatron.costmodel.peaks import memory_errors, memory_factor, option_overhead
+from paradyse_megatron.costmodel.peaks import memory_errors, memory_line
 from paradyse_megatron.costmodel.polynomial import Polynomial
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Accuracy, Provenance
 from paradyse_megatron.planner.option import Option
@@ -60,8 +60,7 @@ def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
 
 def _corrected(option: str, traced: CostModel, found: Measurements, correction: tuple[float, float]) -> OptionCosts:
     costs, times = traced.costs[traced.kinds[0]][option], _with_more_work(option, traced, found)
-    overhead_bytes = option_overhead(option, traced, found)
-    factor = memory_factor(option, traced, found, overhead_bytes)
+    overhead_bytes, factor = memory_line(option, traced, found)
     return OptionCosts(
         _fitted(option, times, traced, found) if times else slowed(costs.milliseconds, *correction),
         scaled(costs.saved_bytes, factor),

@@ -14,53 +14,49 @@ from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.memory import peak_bytes
 
 
+def memory_line(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> tuple[float, float]:
+    """(overhead in bytes, factor) of an option: a line through its shortest and its longest peak, measured over traced.
+
+    With one peak the overhead is the process's; with none, the factor is 1. Peaks at length `skip` are left out.
+    """
+    peaks = _peaks(option, traced, found, skip)
+    own = _own_overhead(peaks)
+    overhead_bytes = process_overhead(traced, found, skip) if own is None else own
+    if not peaks:
+        return overhead_bytes, 1.0
+    held, peak = peaks[-1]
+    return overhead_bytes, max(1.0, (peak - overhead_bytes) / held)
+
+
 def process_overhead(traced: CostModel, found: Measurements, skip: int | None = None) -> float:
     """Bytes that a rank's run takes beside what its layers hold: the median of all options' own overheads."""
-    overheads = [_own_overhead(option, traced, found, skip) for option in found.peaks if option in traced.options]
+    overheads = [
+        _own_overhead(_peaks(option, traced, found, skip)) for option in found.peaks if option in traced.options
+    ]
     known = [num_bytes for num_bytes in overheads if num_bytes is not None]
     return statistics.median(known) if known else 0.0
 
 
-def option_overhead(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> float:
-    """Bytes that a rank's run with one option takes beside what its layers hold, whatever the length.
-
-    The process's overhead where the option was not weighed at two lengths other than `skip`.
-    """
-    own = _own_overhead(option, traced, found, skip)
-    return process_overhead(traced, found, skip) if own is None else own
+Peaks = list[tuple[int, int]]
+"""Traced and measured bytes of one option, by rising length."""
 
 
-def _own_overhead(option: str, traced: CostModel, found: Measurements, skip: int | None) -> float | None:
-    """What a line through the shortest and the longest peak, measured over traced, leaves where nothing is traced.
+def _peaks(option: str, traced: CostModel, found: Measurements, skip: int | None) -> Peaks:
+    peaks = sorted(found.peaks.get(option, {}).items())
+    return [
+        (stack_bytes(traced.predict(option, length), found.num_layers), peak)
+        for length, peak in peaks
+        if length != skip
+    ]
 
-    At least 0, and by a line that rises at least as what is traced; None without two lengths.
-    """
-    peaks = {length: peak for length, peak in found.peaks.get(option, {}).items() if length != skip}
+
+def _own_overhead(peaks: Peaks) -> float | None:
+    """Where the line meets a trace of nothing; at least 0, by a line that rises at least as what is traced."""
     if len(peaks) < 2:
         return None
-    ends = min(peaks), max(peaks)
-    low, high = (stack_bytes(traced.predict(option, length), found.num_layers) for length in ends)
-    slope = max(1.0, (peaks[ends[1]] - peaks[ends[0]]) / max(1, high - low))
-    return max(0.0, peaks[ends[1]] - slope * high)
-
-
-def memory_factor(
-    option: str, traced: CostModel, found: Measurements, overhead_bytes: float, skip: int | None = None
-) -> float:
-    """Measured over predicted peak, at the longest measured length other than `skip`; 1 where nothing was measured.
-
-    Never below 1: traced bytes are there by construction, and a resident set that grew by less reused what a run before
-    had left behind.
-
-    Args:
-        overhead_bytes: of the measured peak, what layers have no part in.
-    """
-    peaks = {length: peak for length, peak in found.peaks.get(option, {}).items() if length != skip}
-    if not peaks:
-        return 1.0
-    longest = max(peaks)
-    held = stack_bytes(traced.predict(option, longest), found.num_layers)
-    return max(1.0, (peaks[longest] - overhead_bytes) / held)
+    (low, at_low), (high, at_high) = peaks[0], peaks[-1]
+    slope = max(1.0, (at_high - at_low) / max(1, high - low))
+    return max(0.0, at_high - slope * high)
 
 
 def stack_bytes(cost: Cost, num_layers: int) -> int:
@@ -86,5 +82,5 @@ def expected_peak(option: str, length: int, traced: CostModel, found: Measuremen
     held = stack_bytes(traced.predict(option, length), found.num_layers)
     if not corrected:
         return held + process_overhead(traced, found, skip=length)
-    overhead_bytes = option_overhead(option, traced, found, skip=length)
-    return overhead_bytes + held * memory_factor(option, traced, found, overhead_bytes, skip=length)
+    overhead_bytes, factor = memory_line(option, traced, found, skip=length)
+    return overhead_bytes + factor * held
