@@ -131,6 +131,7 @@ def _enter(folder: Path, environment: dict[str, str], show_output: bool) -> None
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
+    multiprocessing.set_start_method(None, force=True)  # the server's is inherited, and Megatron needs the default
     sys.argv = ["tests.ranks"]
     if not show_output:
         log = os.open(_log_path(folder, int(environment["RANK"])), os.O_WRONLY)
