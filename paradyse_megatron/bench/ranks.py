@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from paradyse_megatron.bench.links import Links
-from paradyse_megatron.integration.orphans import announce_launcher, end_with_launcher
+from paradyse_megatron.integration.orphans import end_with_launcher, named_launcher
 
 TAIL_LINES = 25
 GRACE_SECONDS = 3.0  # after a first failure the others may still say why they fail
@@ -60,7 +60,6 @@ def run_on_ranks(
         address_space_bytes: bound on each process's address space, beyond which an allocation fails.
         environment: variables that the processes have beside this one's.
     """
-    announce_launcher()
     with tempfile.TemporaryDirectory(prefix="paradyse-bench-") as name:
         folder = Path(name)
         call = {"worker": worker, "arguments": dict(arguments), "timeout_seconds": timeout_seconds}
@@ -88,7 +87,7 @@ def _loopback() -> dict[str, str]:
 def _start(
     folder: Path, rank: int, num_ranks: int, variables: Mapping[str, str], links: Links | None
 ) -> subprocess.Popen[bytes]:
-    environment = os.environ | dict(variables)
+    environment = os.environ | named_launcher() | dict(variables)
     environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
     environment |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
     environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // num_ranks))

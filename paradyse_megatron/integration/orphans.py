@@ -7,6 +7,7 @@ same checkpoints and trace as the run that is started in its place.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -14,9 +15,9 @@ _LAUNCHER = "PARADYSE_LAUNCHER_PID"
 _POLL_SECONDS = 0.2
 
 
-def announce_launcher() -> None:
-    """In the launcher, before it starts ranks: tell them whose children they are."""
-    os.environ[_LAUNCHER] = str(os.getpid())
+def named_launcher() -> dict[str, str]:
+    """The variable that tells ranks whose children they are, for their environment: no other process is to have it."""
+    return {_LAUNCHER: str(os.getpid())}
 
 
 def end_with_launcher() -> None:
@@ -29,4 +30,6 @@ def end_with_launcher() -> None:
 def _watch(launcher_pid: int) -> None:
     while os.getppid() == launcher_pid:
         time.sleep(_POLL_SECONDS)
+    if os.getpgrp() == os.getpid():  # with processes of its own, such as those that write checkpoints
+        os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
 
 from paradyse_megatron.integration.nodes import Nodes
-from paradyse_megatron.integration.orphans import announce_launcher
+from paradyse_megatron.integration.orphans import named_launcher
 
 BAD_INPUT = 2
 MEETING_SECONDS = 900
@@ -40,7 +40,7 @@ def run_ranks(arguments: Sequence[str], num_ranks: int, nodes: Nodes) -> int:
     command = [sys.executable, *arguments]
     if is_rank():
         os.execv(command[0], command)
-    announce_launcher()
+    os.environ.update(named_launcher())  # torchrun runs in this process
     try:
         elastic_launch(_configuration(num_ranks, nodes), command[0])(*command[1:])
     except errors.ChildFailedError as error:

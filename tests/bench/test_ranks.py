@@ -64,8 +64,9 @@ def _networks() -> str:
 
 
 def test_a_rank_that_fails_ends_the_others_and_is_named():
-    begin = time.monotonic()
+    begin, environment = time.monotonic(), dict(os.environ)
     outcome = run_on_ranks("tests.bench.workers:fail_on_rank_1", 2, {}, timeout_seconds=120)
+    assert dict(os.environ) == environment  # what tells these ranks whose they are would end others' ranks
     assert "rank 1 ended with code 1" in outcome.failure and "as if it were real" in outcome.failure
     assert outcome.results == [None, None]
     assert time.monotonic() - begin < 50

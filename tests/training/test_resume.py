@@ -27,10 +27,11 @@ def test_killed_and_resumed_equals_uninterrupted(corpus, tmp_path):
     with Training(corpus, tmp_path / "parts", f"{FLAGS} {checkpoints}") as run:
         run.wait_for_iteration(SAVE_INTERVAL + 2)
         ranks = run.ranks()
+        started = [process_id for rank in ranks for process_id in _session_of(rank)]
         os.killpg(run.launcher.pid, signal.SIGKILL)  # what `kill -9` of a shell's job reaches: not the ranks
         assert run.finish().status == -signal.SIGKILL
         assert len(ranks) == 2
-        _wait_until_gone(ranks)
+        _wait_until_gone(started)
         recorded = {line.iteration for line in run.trace()}
     saved = int((tmp_path / "parts/checkpoints/latest_checkpointed_iteration.txt").read_text())
     assert SAVE_INTERVAL <= saved < max(recorded) < ITERATIONS  # work is lost, and the trace knows of it
@@ -59,11 +60,25 @@ def test_a_rank_that_dies_ends_the_run(corpus, tmp_path):
         _wait_until_gone(ranks, begin + 60 - time.monotonic())
 
 
+def _session_of(rank: int) -> list[int]:
+    """A rank leads a session; in it are those that write its checkpoints."""
+    found = [int(name) for name in os.listdir("/proc") if name.isdecimal() and _session(int(name)) == rank]
+    assert rank in found
+    return found
+
+
+def _session(process_id: int) -> int | None:
+    try:
+        return os.getsid(process_id)
+    except ProcessLookupError:
+        return None
+
+
 def _wait_until_gone(process_ids: list[int], limit_seconds: float = 10) -> None:
     end = time.monotonic() + limit_seconds
     while alive := [process_id for process_id in process_ids if is_running(process_id)]:
         if time.monotonic() > end:
             for process_id in alive:
                 kill(process_id)
-            raise AssertionError(f"{len(alive)} ranks go on without their launcher")
+            raise AssertionError(f"{len(alive)} processes go on without their launcher")
         time.sleep(0.05)
