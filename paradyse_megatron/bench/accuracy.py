@@ -7,20 +7,19 @@ One profile a group size; the times that it measured are then fitted in part and
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from paradyse_megatron.bench.costs import measured_over
 from paradyse_megatron.bench.weighing import weighed
-from paradyse_megatron.costmodel import fit
-from paradyse_megatron.costmodel.fit import Times
-from paradyse_megatron.costmodel.measured import described
+from paradyse_megatron.costmodel import fit, validation
 from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.peaks import expected_peak, process_overhead
 from paradyse_megatron.costmodel.shape import ModelShape
+from paradyse_megatron.costmodel.validation import Point
 from paradyse_megatron.planner.jsonfile import Json
 
 LONGEST_TOKENS = 16384
@@ -32,27 +31,6 @@ OPTIONS = (
 too few samples within minutes."""
 RANK_BYTES = 8 * 2**30
 """For all ranks together when memory is weighed."""
-BEYOND = 4
-"""Times the longest fitted length, at which extrapolation is put to the test."""
-
-
-class Point(NamedTuple):
-    """A prediction beside what was measured, in milliseconds or in bytes.
-
-    Attributes:
-        target: an option's text, "head:whole" or "head:chunked".
-        length: in tokens.
-    """
-
-    target: str
-    length: int
-    predicted: float
-    measured: float
-
-    @property
-    def error(self) -> float:
-        """Relative to what was measured; negative where the prediction is under."""
-        return self.predicted / self.measured - 1
 
 
 def bench(shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, folder: Path) -> Json:
@@ -70,54 +48,30 @@ def bench(shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, 
 
 def assess(traced: CostModel, found: Measurements) -> Json:
     """Errors of times and memory, each with the points that it is the mean of."""
-    held_out = {name: fit.held_out(times) for name, times in found.times.items() if len(times) >= 5}
-    beyond = {name: fit.extrapolated(times, BEYOND) for name, times in found.times.items()}
-    beyond = {name: parts for name, parts in beyond.items() if parts[1]}
+    times = found.times
+    inside, beyond = validation.inside(times), validation.beyond(times)
     memory = list(_memory(traced, found, corrected=False))
     corrected = list(_memory(traced, found, corrected=True))
+    tested = {
+        "held_out": validation.points(inside, validation.by_fits_inside(traced, inside)),
+        "held_out_by_random_forest": validation.points(inside, validation.by_forest(inside)),
+        "beyond_4x": validation.points(beyond, validation.by_fits_beyond(traced, beyond, times)),
+        "beyond_4x_by_random_forest": validation.points(beyond, validation.by_forest(beyond)),
+    }
+    noises = [noise for noise in map(fit.noise, times.values()) if noise is not None]
     return {
-        "time": {
-            "noise": _median([noise for noise in map(fit.noise, found.times.values()) if noise is not None]),
-            "held_out": _summary(list(_times(held_out, _own(held_out, traced)))),
-            "held_out_by_random_forest": _summary(list(_times(held_out, _forest(held_out)))),
-            "beyond_4x": _summary(list(_times(beyond, _own(beyond, traced)))),
-            "beyond_4x_by_random_forest": _summary(list(_times(beyond, _forest(beyond)))),
-        },
+        "time": {"noise": _median(noises)} | {name: _summary(list(points)) for name, points in tested.items()},
         "memory": {
             "process_overhead_bytes": round(process_overhead(traced, found)),
             "traced": _summary(memory),
             "corrected_by_other_lengths": _summary(corrected),
         },
-        "milliseconds": {name: {n: statistics.median(times[n]) for n in times} for name, times in found.times.items()},
+        "milliseconds": {name: {n: statistics.median(of[n]) for n in of} for name, of in times.items()},
     }
 
 
 def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
-
-
-Split = Mapping[str, tuple[Times, Times]]
-"""Of each target what is fitted and what is tested."""
-
-Predict = Callable[[str, int], float]
-
-
-def _own(split: Split, traced: CostModel) -> Predict:
-    curves = {name: fit.fit_times(fitted, described(traced, name)) for name, (fitted, _) in split.items()}
-    return lambda name, length: curves[name](length)
-
-
-def _forest(split: Split) -> Predict:
-    if not split:
-        return lambda name, length: 0.0
-    predict: Predict = fit.random_forest({name: fitted for name, (fitted, _) in split.items()})
-    return predict
-
-
-def _times(split: Split, predict: Predict) -> Iterator[Point]:
-    for name, (_, tested) in split.items():
-        for length, samples in tested.items():
-            yield Point(name, length, predict(name, length), statistics.median(samples))
 
 
 def _memory(traced: CostModel, found: Measurements, corrected: bool) -> Iterator[Point]:

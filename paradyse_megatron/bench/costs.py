@@ -49,7 +49,8 @@ def measured_over(
             raise ChildProcessError(f"the profile did not end: {outcome.failure}")
 
     machine = this_machine({"CUDA_VISIBLE_DEVICES": ""})
-    traced = traced_cost_model(shape, Cluster.from_yaml(shipped("clusters", "cpu-2core")), "cpu-2core", num_ranks)
+    here = Cluster.from_yaml(shipped("clusters", "cpu-2core")).shared_by(num_ranks)
+    traced = traced_cost_model(shape, here, "cpu-2core", num_ranks)
     memory_bytes = machine.rank_memory_bytes(num_ranks) // 2
     keep = folder / "measured.json"
     wanted = None if options is None else [option for option in options if option in traced.options]

@@ -73,6 +73,8 @@ def run(asked: argparse.Namespace) -> Answer:
     cluster = Cluster.from_yaml(description)
     if implementation is not None:
         cluster = replace(cluster, attention_materialised=implementation == "local")
+    if machine is not None and not machine.num_gpus:
+        cluster = cluster.shared_by(asked.group_size)
     warnings.simplefilter("ignore")  # Megatron's and torch's, on every import and every message
     _import_megatron()
     from paradyse_megatron.profiling.traced_model import disagreements, traced_cost_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paradyse_megatron.costmodel.described import from_yaml
 
@@ -68,6 +68,22 @@ class Cluster:
     def from_yaml(cls, path: str | os.PathLike[str]) -> Cluster:
         """Read a file such as those in `configs/clusters`; ValueError names file and key."""
         return from_yaml(cls, path)
+
+    def shared_by(self, num_ranks: int) -> Cluster:
+        """One such node with so many ranks; more than it has places for share its arithmetic, memory and links."""
+        if num_ranks <= self.ranks_per_node:
+            return self
+        crowd = num_ranks / self.ranks_per_node
+        link = self.intra_node
+        return replace(
+            self,
+            peak_flops_per_s={dtype: rate / crowd for dtype, rate in self.peak_flops_per_s.items()},
+            memory_bytes=int(self.memory_bytes / crowd),
+            memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s / crowd,
+            ranks_per_node=num_ranks,
+            intra_node=Link(link.bandwidth_bytes_per_s / crowd, link.latency_us * crowd),
+            layer_overhead_us=self.layer_overhead_us * crowd,
+        )
 
     def flops_per_ms(self, dtype: str) -> float:
         """Achievable floating-point operations in a millisecond.

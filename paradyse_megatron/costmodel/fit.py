@@ -1,17 +1,20 @@
 """From measured times to a curve: monotone between the measured lengths, physical terms beyond them.
 
-Measured medians are made monotone (isotonic regression, weighted by the number of samples) and joined as `Curve` joins
-points. Outside, what a layer does consists of parts that do not depend on the length, parts that grow with it and
-attention, which grows with its square: non-negative least squares on (1, s, s^2), of relative errors, in which the
-points nearest to the border weigh most, scaled to meet the last point. Far beyond the measured lengths a part may come
-to count that was too small to be measured; there the described machine, corrected by what was measured, is taken in
-with little weight. The needed tools are those of SciPy; a fitted curve is evaluated without it.
+What is expected of a length, before anything is measured, are polynomials up to the length's square: the described
+machine's, corrected (`calibration`), or where there is no description those that fit the points by non-negative least
+squares of relative errors. What is measured at a length, over that, is a ratio that lengths near by share: as a random
+walk over octaves of length, seen with the error that repeated samples have, whose likeliest course is taken. So what
+varies from one point to the next without a reason is not believed. Medians times ratios are made monotone (isotonic
+regression); between the points the curve has the shape of what was expected, and beyond them its terms, to scale.
+
+The needed tools are those of SciPy; a fitted curve is evaluated without it.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,19 +26,22 @@ from paradyse_megatron.costmodel.polynomial import Polynomial
 Times = Mapping[int, Sequence[float]]
 """Milliseconds that were measured, by length in tokens."""
 
-Described = Callable[[int], float]
-"""Milliseconds that a machine's description gives for a length."""
+WANDERS = 0.1
+"""Standard deviation by which the ratio changes over an octave of length."""
+UNKNOWN_NOISE = 0.06
+"""Median deviation of a sample, where too few were taken to tell."""
+LEAST_ERROR = 0.003
+"""Relative error of a median, however alike the samples are."""
+STEPS_PER_OCTAVE = 4
+"""Points of a curve, so that joining them by powers of the length keeps the shape."""
 
-FAR = (8, 64)
-"""Times the longest measured length, where the described machine is taken in."""
-WEIGHT_OF_FAR = 0.03
-"""Of one such length; the longest measured one has 1."""
-FASTEST = 0.5
-"""No machine takes less than this share of the work that is described for it."""
 
-
-def fit_times(times: Times, described: Described | None = None) -> Curve:
+def fit_times(times: Times, expected: Curve | None = None) -> Curve:
     """The curve of one cost.
+
+    Args:
+        times: samples by length.
+        expected: polynomials without points; None where nothing is known.
 
     Raises:
         ValueError: nothing was measured.
@@ -44,10 +50,27 @@ def fit_times(times: Times, described: Described | None = None) -> Curve:
         raise ValueError("A curve of times needs at least one measured length.")
     lengths = sorted(times)
     medians = [statistics.median(times[length]) for length in lengths]
-    values = monotone(medians, [len(times[length]) for length in lengths])
-    points = tuple(zip(lengths, values, strict=True))
-    far = () if described is None else _far_points(points, described)
-    return Curve(terms=(_terms(points, points[-1], far),), points=points, terms_below=(_terms(points, points[0]),))
+    before = expected or Curve((_polynomial(lengths, medians),))
+    ratios = [math.log(median / before(length)) for length, median in zip(lengths, medians, strict=True)]
+    ratios = likeliest(lengths, ratios, _errors(times))
+    values = [before(length) * math.exp(ratio) for length, ratio in zip(lengths, ratios, strict=True)]
+    values = monotone(values, [len(times[length]) for length in lengths])
+    points = _filled(list(zip(lengths, values, strict=True)), before)
+    below, beyond = (
+        tuple(term * (value / before(at)) for term in before.terms) for at, value in (points[0], points[-1])
+    )
+    return Curve(terms=beyond, points=points, terms_below=below)
+
+
+def likeliest(lengths: Sequence[int], seen: Sequence[float], errors: Sequence[float]) -> list[float]:
+    """The likeliest course of a random walk over the logarithm of the length, seen with these standard errors."""
+    precision, number = 1 / np.square(errors), len(lengths)
+    information = np.diag(precision)
+    for i, (low, high) in enumerate(pairwise(lengths)):
+        step = np.zeros(number)
+        step[i], step[i + 1] = -1, 1
+        information += np.outer(step, step) / (WANDERS**2 * math.log2(high / low))
+    return [float(value) for value in np.linalg.solve(information, precision * np.array(seen))]
 
 
 def monotone(values: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -57,44 +80,44 @@ def monotone(values: Sequence[float], weights: Sequence[float]) -> list[float]:
     return [float(value) for value in np.exp(isotonic_regression(np.log(values), weights=weights).x)]
 
 
-def corrected(described: Sequence[float], measured: Sequence[float]) -> tuple[float, float]:
-    """The machine's (a, b) in measured = a + b x described, both milliseconds, by least squares of relative errors.
+def _errors(times: Times) -> list[float]:
+    """Standard error of the median at each length, relative, by how far samples of all lengths lie apart."""
+    spread = noise(times)
+    sample = (UNKNOWN_NOISE if spread is None else spread) * 1.48  # of a normal distribution, from its median deviation
+    return [max(LEAST_ERROR, 1.25 * sample / math.sqrt(len(times[length]))) for length in sorted(times)]
 
-    a, what every layer takes however short it is, is at least 0; b, how much slower the machine works, `FASTEST`.
-    """
+
+def _filled(points: Sequence[tuple[int, float]], expected: Curve) -> tuple[tuple[int, float], ...]:
+    """Points between which there is little room, in the shape of what was expected; they never fall."""
+    filled = list(points[:1])
+    for (low, at_low), (high, at_high) in pairwise(points):
+        steps = math.ceil(STEPS_PER_OCTAVE * math.log2(high / low))
+        first, last = math.log(at_low / expected(low)), math.log(at_high / expected(high))
+        for step in range(1, steps):
+            length = round(low * (high / low) ** (step / steps))
+            share = math.log(length / low) / math.log(high / low)
+            value = expected(length) * math.exp(first + share * (last - first))
+            if filled[-1][0] < length < high:
+                filled.append((length, min(max(value, filled[-1][1]), at_high)))
+        filled.append((high, at_high))
+    return tuple(filled)
+
+
+def _through(point: tuple[int, float], expected: Curve) -> tuple[Polynomial, ...]:
+    """Terms of what was expected, to a scale at which they meet a point."""
+    length, value = point
+    return tuple(term * (value / expected(length)) for term in expected.terms)
+
+
+def _polynomial(lengths: Sequence[int], values: Sequence[float]) -> Polynomial:
+    """Of non-negative terms, nearest to all points in relative errors."""
     from scipy.optimize import nnls
 
-    values = np.array(measured, dtype=float)
-    work = np.array(described, dtype=float) / values
-    overhead, slower = nnls(np.stack([1 / values, work], axis=1), np.ones_like(values))[0]
-    if slower < FASTEST:
-        slower = FASTEST
-        overhead = nnls((1 / values)[:, None], 1 - slower * work)[0][0]
-    return float(overhead), float(slower)
-
-
-def _far_points(points: Sequence[tuple[int, float]], described: Described) -> tuple[tuple[int, float], ...]:
-    overhead, slower = corrected([described(length) for length, _ in points], [value for _, value in points])
-    lengths = [factor * points[-1][0] for factor in FAR]
-    return tuple((length, overhead + slower * described(length)) for length in lengths)
-
-
-def _terms(
-    points: Sequence[tuple[int, float]], border: tuple[int, float], far: Sequence[tuple[int, float]] = ()
-) -> Polynomial:
-    """The polynomial that holds on the other side of `border`, one of the points."""
-    from scipy.optimize import nnls
-
-    lengths, values = np.array([*points, *far], dtype=float).T
-    distance = np.maximum(lengths / border[0], border[0] / lengths)
-    weights = 1 / distance  # of residuals: a point twice as far counts a quarter
-    weights[len(points) :] = WEIGHT_OF_FAR
-    weights /= values
-    terms = np.stack([np.ones_like(lengths), lengths, lengths**2], axis=1)
+    tokens = np.array(lengths, dtype=float)
+    terms = np.stack([np.ones_like(tokens), tokens, tokens**2], axis=1)
     scale = terms.max(axis=0)
-    coefficients = nnls(terms / scale * weights[:, None], values * weights)[0] / scale
-    fitted = Polynomial(*map(float, coefficients))
-    return fitted * (border[1] / fitted(border[0]))
+    found = nnls(terms / scale / np.array(values)[:, None], np.ones_like(tokens))[0] / scale
+    return Polynomial(*map(float, found))
 
 
 def mean_error(curve: Any, times: Times) -> float:
@@ -111,41 +134,6 @@ def noise(times: Times) -> float | None:
         if len(samples) > 2
     ]
     return statistics.median(spreads) if spreads else None
-
-
-def held_out(times: Times) -> tuple[dict[int, Sequence[float]], dict[int, Sequence[float]]]:
-    """Every second inner length apart: (to fit, to test)."""
-    lengths = sorted(times)
-    tested = set(lengths[1:-1:2])
-    return {n: times[n] for n in lengths if n not in tested}, {n: times[n] for n in lengths if n in tested}
-
-
-def extrapolated(times: Times, factor: int = 4) -> tuple[dict[int, Sequence[float]], dict[int, Sequence[float]]]:
-    """Lengths up to a `factor`-th of the longest, and those from half of it on: (to fit, to test); empty if too few."""
-    lengths = sorted(times)
-    below = [n for n in lengths if n * factor <= lengths[-1]]
-    if len(below) < 3:
-        return {}, {}
-    above = [n for n in lengths if n > below[-1] * factor * 0.75]
-    return {n: times[n] for n in below}, {n: times[n] for n in above}
-
-
-def random_forest(times: Mapping[str, Times]) -> Any:
-    """The paper's model (arXiv 2511.13198, section 4): one forest over options and lengths. Needs scikit-learn.
-
-    Returns a function of option and length that predicts milliseconds.
-    """
-    from sklearn.ensemble import RandomForestRegressor
-
-    names = sorted(times)
-    rows = [(*_one_hot(names, name), n) for name in names for n in times[name]]
-    values = [statistics.median(times[name][n]) for name in names for n in times[name]]
-    forest = RandomForestRegressor(n_estimators=100, random_state=0).fit(np.array(rows, dtype=float), values)
-    return lambda name, n: float(forest.predict(np.array([(*_one_hot(names, name), n)], dtype=float))[0])
-
-
-def _one_hot(names: Sequence[str], name: str) -> list[float]:
-    return [float(name == other) for other in names]
 
 
 def is_monotone(values: Sequence[float]) -> bool:

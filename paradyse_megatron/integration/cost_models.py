@@ -95,13 +95,19 @@ def _candidates(args: argparse.Namespace, ranks: int, machine: Cluster) -> Itera
 @functools.lru_cache(maxsize=1)
 def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, cluster: str, local: bool) -> CostModel:
     """`local`: whether Megatron's local layers run, whose attention core stores its scores, whatever the machine."""
-    machine = replace(Cluster.from_yaml(shipped("clusters", cluster)), attention_materialised=local)
+    machine = replace(_described(cluster), attention_materialised=local)
     return estimate(shape, machine, ranks, micro_batch_size=micro_batch_size)
 
 
 def this_cluster() -> Cluster:
     """The machine that is planned for."""
-    return Cluster.from_yaml(shipped("clusters", cluster_name()))
+    return _described(cluster_name())
+
+
+def _described(name: str) -> Cluster:
+    """A shipped description, or a file; of CPUs with as many ranks as torchrun has put on this machine."""
+    cluster = Cluster.from_yaml(shipped("clusters", name))
+    return cluster.shared_by(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if "cpu" in Path(name).stem else cluster
 
 
 def _traced(shape: ModelShape, ranks: int, micro_batch_size: int, machine: Cluster, folder: Path) -> CostModel:
