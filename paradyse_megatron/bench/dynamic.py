@@ -57,8 +57,8 @@ RUN_SECONDS = 900
 RACE_SHARE = 0.55
 """Of the time that is left after profiling, what the race may take."""
 
-RESERVE = 0.05
-"""Of the memory limit, what the planner leaves alone: allocations come in pages and pools."""
+RESERVE = 0.1
+"""Of the memory limit, what the planner leaves alone: allocations come in pages and pools, and stacks count too."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Size:
 
 
 REACH = (256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)
-QUICK = Size(16, 4096, 100, REACH[:10], 60, 1080)
+QUICK = Size(16, 4096, 220, REACH[:10], 150, 1140)
 FULL = Size(40, 8192, 300, REACH, 200, None)
 
 

@@ -17,13 +17,13 @@ RUN_SECONDS = 300
 
 
 def tp_sp_over_stock(shape: ModelShape, num_ranks: int, num_rounds: int) -> float:
-    """Ratio of the median times of a micro-batch, on loopback."""
+    """Median over rounds of the ratio of two micro-batches' times, one after the other, on loopback."""
     arguments = {"shape": shape.as_dict(), "num_rounds": num_rounds}
     outcome = run_on_ranks(RANK, num_ranks, arguments, timeout_seconds=RUN_SECONDS)
     if outcome.failure:
         raise RuntimeError(f"the comparison with stock layers did not end: {outcome.failure}")
     times: dict[str, list[float]] = outcome.results[0]
-    return statistics.median(times["tp_sp"]) / statistics.median(times["stock"])
+    return statistics.median(ours / theirs for ours, theirs in zip(times["tp_sp"], times["stock"], strict=True))
 
 
 def take_turns(shape: Mapping[str, Any], num_rounds: int) -> dict[str, list[float]]:

@@ -48,6 +48,13 @@ class Calibration:
     attention: float = 1.0
     megatron_attention: float = 1.0
 
+    def __str__(self) -> str:
+        return (
+            f"{self.constant:.2g} times as long for latencies, {self.per_token:.2g} for what grows with the length, "
+            f"{self.attention:.2g} for attention ({self.megatron_attention:.2g} in Megatron's own core), and "
+            f"{self.overhead_ms:.2g} ms of every layer on top"
+        )
+
     def curve(self, option: str, described: Curve) -> Curve:
         """Milliseconds of an option on this machine, from those of the description (a curve without points)."""
         squared = self.megatron_attention if _is_megatrons(option) else self.attention

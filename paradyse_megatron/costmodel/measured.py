@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from paradyse_megatron.costmodel import fit, validation
+from paradyse_megatron.costmodel.calibration import Calibration
 from paradyse_megatron.costmodel.costs import HeadCosts, Measured, OptionCosts
 from paradyse_megatron.costmodel.curve import Curve
 from paradyse_megatron.costmodel.fit import Times
@@ -41,18 +42,20 @@ def with_measurements(traced: CostModel, found: Measurements) -> CostModel:
             grid_tokens=tuple(lengths),
             traced_tokens=traced.provenance.traced_tokens,
             accuracy=accuracy(traced, found),
-            assumptions=_assumptions(traced, found),
+            assumptions=_assumptions(traced, found, fits.calibration),
         ),
     )
 
 
-def _assumptions(traced: CostModel, found: Measurements) -> tuple[str, ...]:
+def _assumptions(traced: CostModel, found: Measurements, calibration: Calibration) -> tuple[str, ...]:
     kept = [sentence for sentence in traced.provenance.assumptions if sentence != NOT_MEASURED]
     scaled_options = [option for option in traced.options if option not in found.times]
     if scaled_options:
         kept.append(
             f"Not measured, but worked out and corrected as the measured options are off: {', '.join(scaled_options)}."
         )
+    if any(option in found.times for option in traced.options):
+        kept.append(f"Beside its description this machine takes {calibration}.")
     noises = [noise for noise in map(fit.noise, found.times.values()) if noise is not None]
     if noises:
         kept.append(f"The same point measured again differs by {100 * statistics.median(noises):.1f} % in the median.")

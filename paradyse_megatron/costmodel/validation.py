@@ -78,12 +78,12 @@ def by_fits_inside(traced: CostModel, split: Split) -> Predict:
 
 def by_fits_beyond(traced: CostModel, split: Split, times: AllTimes) -> Predict:
     """Of each target fitted to nothing longer than its own fitted lengths, of no target."""
-    curves = {}
-    for name, (fitted, _) in split.items():
-        end = max(fitted)
-        known = {other: {n: of[n] for n in of if n <= end} for other, of in times.items()}
-        curves[name] = Fits.of(traced, known).curves[name]
-    return lambda name, length: curves[name](length)
+    ends = {name: max(fitted) for name, (fitted, _) in split.items()}
+    by_end = {
+        end: Fits.of(traced, {name: {n: of[n] for n in of if n <= end} for name, of in times.items()}).curves
+        for end in set(ends.values())
+    }
+    return lambda name, length: by_end[ends[name]][name](length)
 
 
 def by_forest(split: Split) -> Predict:

@@ -26,7 +26,7 @@ def test_what_is_left():
 
 
 def test_quick_leaves_a_margin_below_twenty_minutes():
-    assert QUICK.total_seconds is not None and QUICK.total_seconds <= 18.5 * 60
+    assert QUICK.total_seconds is not None and QUICK.total_seconds <= 19 * 60
 
 
 def test_the_memory_limit_lies_between_all_options_without_recompute_and_the_most_frugal_with():

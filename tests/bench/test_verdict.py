@@ -52,6 +52,11 @@ def test_the_rest(verdict):
     assert all(ratio == pytest.approx(2) for ratio in found["predicted_over_measured"].values())
 
 
+def test_the_plan_by_length_has_to_complete_itself():
+    reach = REACH | {"dynamic within the limit": 3999}
+    assert Verdict(LENGTHS, TIMES, reach, dict.fromkeys(TIMES, 1.0)).as_dict()["speedup_over_best_static"] is None
+
+
 def test_nobody_may_complete():
     found = Verdict(LENGTHS, TIMES, dict.fromkeys(REACH, 0), dict.fromkeys(TIMES, 1.0)).as_dict()
     assert found["speedup_over_best_static"] is None and found["best_static"] is None

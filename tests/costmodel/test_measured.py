@@ -64,6 +64,7 @@ def test_the_file_says_where_it_comes_from(measured, tmp_path):
     assert again.provenance.machine == "a test" and list(again.provenance.grid_tokens) == LENGTHS
     said = " ".join(again.provenance.assumptions)
     assert "ring+full" in said and NOT_MEASURED not in said and "Something else." in said
+    assert "this machine takes 3 times as long for latencies, 3 for what grows" in said
 
 
 def test_accuracy_is_stated(measured):
