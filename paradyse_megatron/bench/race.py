@@ -59,7 +59,7 @@ def race(
     names = list(plans)
     times: dict[str, list[list[float]]] = {name: [] for name in names}
     for turn, document in enumerate(turns([len(document) for document in documents])):
-        wanted_ms = sum(min(of[document]) for of in times.values()) if turn >= len(documents) else 0.0
+        wanted_ms = expected_ms(document, [len(document) for document in documents], times) if turn else 0.0
         if turn and budget_seconds is not None and _is_over(begin + budget_seconds - wanted_ms / 1000, group):
             if turn < len(documents):
                 break
@@ -69,6 +69,19 @@ def race(
                 times[name].append([])
             times[name][document].append(milliseconds(document, plans[name][document]))
     return times
+
+
+def expected_ms(document: int, lengths: Sequence[int], times: Mapping[str, Sequence[Sequence[float]]]) -> float:
+    """What all contenders together will take for a document, from those that have run: its own, or the nearest longer.
+
+    In proportion to the length, which is too little for short ones; where none is longer, the longest.
+    """
+    num_run = min(map(len, times.values()))
+    if document < num_run:
+        return sum(min(of[document]) for of in times.values())
+    longer = [other for other in range(num_run) if lengths[other] >= lengths[document]]
+    other = min(longer, key=lengths.__getitem__) if longer else max(range(num_run), key=lengths.__getitem__)
+    return sum(min(of[other]) for of in times.values()) * lengths[document] / lengths[other]
 
 
 def turns(lengths: Sequence[int]) -> list[int]:

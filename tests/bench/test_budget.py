@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from paradyse_megatron.bench.budget import TimeBudget
 from paradyse_megatron.bench.documents import SHORTEST, sample_octaves
 from paradyse_megatron.bench.dynamic import OPTIONS, QUICK, SHAPE, _longest_first, _peak, memory_limit
 from paradyse_megatron.bench.overhead import tp_sp_over_stock
-from paradyse_megatron.bench.race import MAX_ROUNDS, RACE, turns
+from paradyse_megatron.bench.race import MAX_ROUNDS, RACE, expected_ms, turns
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.bench.reach import find_reach
 from paradyse_megatron.cli.benches import dynamic
@@ -94,3 +96,12 @@ def test_what_was_left_out_is_said():
         "loopback: no time to try within the memory limit, taken to train all documents: ring, metp",
     ]
     assert dynamic._cut_short({"lengths": [9, 8], "levels": {"loopback": level | {"untried_within_limit": []}}}) == []
+
+
+def test_a_document_that_has_not_run_is_expected_to_take_its_share_of_the_nearest_longer_one():
+    times = {"tp_sp": [[100.0, 90.0], [40.0]], "ring": [[50.0], [20.0, 30.0]]}
+    lengths = [4096, 1024, 512, 2048, 8192]
+    assert expected_ms(0, lengths, times) == 140 and expected_ms(1, lengths, times) == 60  # their own
+    assert expected_ms(2, lengths, times) == pytest.approx(30)
+    assert expected_ms(3, lengths, times) == pytest.approx(70)
+    assert expected_ms(4, lengths, times) == pytest.approx(280)
