@@ -86,7 +86,7 @@ def _summary(points: Sequence[Point]) -> dict[str, Any]:
     """Mean absolute error, the furthest under and over, and the points behind them; None where there are none."""
     errors = [point.error for point in points]
     return {
-        "mape": statistics.fmean(map(abs, errors)) if errors else None,
+        "mape": validation.mean_error(points),
         "furthest_under": min(errors, default=None),
         "furthest_over": max(errors, default=None),
         "num_points": len(points),

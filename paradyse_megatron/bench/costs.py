@@ -36,9 +36,7 @@ def measured_over(
     from paradyse_megatron import cpu
 
     cpu.enable()
-    from paradyse_megatron.costmodel.cluster import Cluster
-    from paradyse_megatron.costmodel.configs import shipped
-    from paradyse_megatron.integration.machine import this_machine
+    from paradyse_megatron.integration.machine import described_machine, this_machine
     from paradyse_megatron.integration.profile import Request, measurements
     from paradyse_megatron.profiling.traced_model import traced_cost_model
 
@@ -49,8 +47,7 @@ def measured_over(
             raise ChildProcessError(f"the profile did not end: {outcome.failure}")
 
     machine = this_machine({"CUDA_VISIBLE_DEVICES": ""})
-    here = Cluster.from_yaml(shipped("clusters", "cpu-2core")).shared_by(num_ranks)
-    traced = traced_cost_model(shape, here, "cpu-2core", num_ranks)
+    traced = traced_cost_model(shape, described_machine(machine.cluster, num_ranks), machine.cluster, num_ranks)
     memory_bytes = machine.rank_memory_bytes(num_ranks) // 2
     keep = folder / "measured.json"
     wanted = None if options is None else [option for option in options if option in traced.options]

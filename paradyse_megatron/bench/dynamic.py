@@ -58,7 +58,7 @@ RACE_SHARE = 0.55
 """Of the time that is left after profiling, what the race may take."""
 
 RESERVE = 0.1
-"""Of the memory limit, what the planner leaves alone: allocations come in pages and pools, and stacks count too."""
+"""Of the memory limit, what the planner leaves alone: allocations come in pages and pools, and messages take some."""
 
 
 @dataclass(frozen=True)

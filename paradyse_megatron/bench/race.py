@@ -58,8 +58,9 @@ def race(
         milliseconds(shortest, of_documents[shortest])
     names = list(plans)
     times: dict[str, list[list[float]]] = {name: [] for name in names}
-    for turn, document in enumerate(turns([len(document) for document in documents])):
-        wanted_ms = expected_ms(document, [len(document) for document in documents], times) if turn else 0.0
+    lengths = [len(document) for document in documents]
+    for turn, document in enumerate(turns(lengths)):
+        wanted_ms = expected_ms(document, lengths, times) if turn else 0.0
         if turn and budget_seconds is not None and _is_over(begin + budget_seconds - wanted_ms / 1000, group):
             if turn < len(documents):
                 break

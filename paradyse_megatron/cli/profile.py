@@ -18,7 +18,7 @@ from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.model_sources import read_shape
-from paradyse_megatron.integration.machine import Machine, this_machine
+from paradyse_megatron.integration.machine import Machine, described_machine, this_machine
 from paradyse_megatron.planner.option import Option
 
 EXAMPLE = "paradyse profile --model configs/models/tiny.yaml --group-size 2 --budget-seconds 60 --out tiny.cost.json"
@@ -70,11 +70,9 @@ def run(asked: argparse.Namespace) -> Answer:
     name = asked.cluster or ("dgx-h100" if machine is None else machine.cluster)
     shape, description = read_shape(asked.model), shipped("clusters", name)
     implementation = _implementation(asked.transformer_impl, machine)
-    cluster = Cluster.from_yaml(description)
+    cluster = Cluster.from_yaml(description) if machine is None else described_machine(name, asked.group_size)
     if implementation is not None:
         cluster = replace(cluster, attention_materialised=implementation == "local")
-    if machine is not None and not machine.num_gpus:
-        cluster = cluster.shared_by(asked.group_size)
     warnings.simplefilter("ignore")  # Megatron's and torch's, on every import and every message
     _import_megatron()
     from paradyse_megatron.profiling.traced_model import disagreements, traced_cost_model

@@ -16,7 +16,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -120,12 +119,6 @@ def _polynomial(lengths: Sequence[int], values: Sequence[float]) -> Polynomial:
     return Polynomial(*map(float, found))
 
 
-def mean_error(curve: Any, times: Times) -> float:
-    """Mean absolute relative error of `curve`, a function of the length, against the medians of `times`."""
-    errors = [abs(curve(length) / statistics.median(samples) - 1) for length, samples in times.items()]
-    return sum(errors) / len(errors)
-
-
 def noise(times: Times) -> float | None:
     """Relative spread of repeated measurements, the median over lengths: no model is closer than about this."""
     spreads = [
@@ -134,8 +127,3 @@ def noise(times: Times) -> float | None:
         if len(samples) > 2
     ]
     return statistics.median(spreads) if spreads else None
-
-
-def is_monotone(values: Sequence[float]) -> bool:
-    """Whether no value is below the one before."""
-    return all(before <= after for before, after in pairwise(values))

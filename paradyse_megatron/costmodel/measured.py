@@ -7,7 +7,7 @@ as all measured options together want it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from paradyse_megatron.costmodel import fit, validation
@@ -21,7 +21,7 @@ from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.peaks import memory_errors, memory_line
 from paradyse_megatron.costmodel.polynomial import Polynomial
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Accuracy, Provenance
-from paradyse_megatron.costmodel.validation import Split
+from paradyse_megatron.costmodel.validation import Predict, Split
 
 
 def with_measurements(traced: CostModel, found: Measurements) -> CostModel:
@@ -123,12 +123,8 @@ def _forest_error(split: Split) -> float | None:
         return None
 
 
-def _error(split: Split, predict: Callable[[str, int], float]) -> float | None:
-    """Mean over targets of their mean absolute errors."""
-    by_target: dict[str, list[float]] = {}
-    for point in validation.points(split, predict):
-        by_target.setdefault(point.target, []).append(abs(point.error))
-    return _mean([statistics.fmean(errors) for errors in by_target.values()])
+def _error(split: Split, predict: Predict) -> float | None:
+    return validation.mean_error(list(validation.points(split, predict)))
 
 
 def _mean(values: Sequence[float]) -> float | None:

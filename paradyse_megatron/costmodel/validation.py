@@ -87,20 +87,18 @@ def by_fits_beyond(traced: CostModel, split: Split, times: AllTimes) -> Predict:
 
 
 def by_forest(split: Split) -> Predict:
-    """By the paper's model, from the same points; raises ImportError without scikit-learn."""
-    if not split:
-        return lambda name, length: 0.0
-    return random_forest({name: fitted for name, (fitted, _) in split.items()})
+    """The paper's model (arXiv 2511.13198, section 4) from the same points: one forest over options and lengths.
 
-
-def random_forest(times: AllTimes) -> Predict:
-    """The paper's model (arXiv 2511.13198, section 4): one forest over options and lengths, in milliseconds."""
+    Raises ImportError without scikit-learn.
+    """
     from sklearn.ensemble import RandomForestRegressor
 
-    names = sorted(times)
-    rows = [(*_one_hot(names, name), n) for name in names for n in times[name]]
-    values = [statistics.median(times[name][n]) for name in names for n in times[name]]
-    forest: Any = RandomForestRegressor(n_estimators=100, random_state=0).fit(np.array(rows, dtype=float), values)
+    names = sorted(split)
+    rows = [(*_one_hot(names, name), n) for name in names for n in split[name][0]]
+    values = [statistics.median(samples) for name in names for samples in split[name][0].values()]
+    forest: Any = RandomForestRegressor(n_estimators=100, random_state=0)
+    if rows:
+        forest.fit(np.array(rows, dtype=float), values)
     return lambda name, n: float(forest.predict(np.array([(*_one_hot(names, name), n)], dtype=float))[0])
 
 
@@ -113,3 +111,8 @@ def points(split: Split, predict: Predict) -> Iterator[Point]:
     for name, (_, tested) in split.items():
         for length, samples in tested.items():
             yield Point(name, length, predict(name, length), statistics.median(samples))
+
+
+def mean_error(tested: Sequence[Point]) -> float | None:
+    """Mean absolute relative error; None where nothing was tested."""
+    return statistics.fmean(abs(point.error) for point in tested) if tested else None

@@ -19,14 +19,14 @@ import torch
 import yaml
 
 from paradyse_megatron.costmodel.cluster import Cluster
-from paradyse_megatron.costmodel.configs import configs_folder, shipped
+from paradyse_megatron.costmodel.configs import configs_folder
 from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.model_sources import shape_of_arguments
 from paradyse_megatron.costmodel.provenance import running_versions
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.integration.hybrid import num_planned_layers
-from paradyse_megatron.integration.machine import CLUSTERS
+from paradyse_megatron.integration.machine import CLUSTERS, described_machine
 
 COST_FILE = "cost_model.json"
 """Next to the run's trace."""
@@ -95,19 +95,18 @@ def _candidates(args: argparse.Namespace, ranks: int, machine: Cluster) -> Itera
 @functools.lru_cache(maxsize=1)
 def _estimated(shape: ModelShape, ranks: int, micro_batch_size: int, cluster: str, local: bool) -> CostModel:
     """`local`: whether Megatron's local layers run, whose attention core stores its scores, whatever the machine."""
-    machine = replace(_described(cluster), attention_materialised=local)
+    machine = replace(described_machine(cluster, _ranks_here()), attention_materialised=local)
     return estimate(shape, machine, ranks, micro_batch_size=micro_batch_size)
 
 
 def this_cluster() -> Cluster:
     """The machine that is planned for."""
-    return _described(cluster_name())
+    return described_machine(cluster_name(), _ranks_here())
 
 
-def _described(name: str) -> Cluster:
-    """A shipped description, or a file; of CPUs with as many ranks as torchrun has put on this machine."""
-    cluster = Cluster.from_yaml(shipped("clusters", name))
-    return cluster.shared_by(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if "cpu" in Path(name).stem else cluster
+def _ranks_here() -> int:
+    """That torchrun has put on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _traced(shape: ModelShape, ranks: int, micro_batch_size: int, machine: Cluster, folder: Path) -> CostModel:

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from paradyse_megatron.costmodel.cluster import Cluster
 from paradyse_megatron.costmodel.configs import shipped
+from paradyse_megatron.integration.machine import is_of_cpus
 from paradyse_megatron.integration.nodes import Nodes
 from paradyse_megatron.runtime.decision import Decider, PlannedByLength
 
@@ -42,7 +43,7 @@ def described_devices() -> tuple[bool, int]:
         import torch
 
         return (True, torch.cuda.device_count()) if torch.cuda.is_available() else (False, 2)
-    return "cpu" not in Path(name).stem, Cluster.from_yaml(shipped("clusters", name)).ranks_per_node
+    return not is_of_cpus(name), Cluster.from_yaml(shipped("clusters", name)).ranks_per_node
 
 
 def dry_run(command: Sequence[str], num_ranks: int, nodes: Nodes) -> int:

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.configs import shipped
+
 CLUSTERS = {"A100": "dgx-a100", "H200": "h200", "4090": "8x4090-pcie"}
 """By a part of a GPU's name, the shipped description of machines with it."""
 
@@ -53,6 +56,17 @@ def this_machine(environment: Mapping[str, str]) -> Machine:
         return Machine(f"{num_gpus} x {gpu}", cluster, num_gpus, gpu_bytes)
     total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(f"{os.cpu_count()} cores of {processor()}", "cpu-2core", 0, total_bytes)
+
+
+def described_machine(name: str, num_ranks: int) -> Cluster:
+    """A shipped description, or a file's; of CPUs with so many ranks on one machine, which share what it has."""
+    cluster = Cluster.from_yaml(shipped("clusters", name))
+    return cluster.shared_by(num_ranks) if is_of_cpus(name) else cluster
+
+
+def is_of_cpus(name: str) -> bool:
+    """Whether a description is of a machine without GPUs."""
+    return "cpu" in Path(name).stem
 
 
 def processor() -> str:
