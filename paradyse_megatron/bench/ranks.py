@@ -25,6 +25,7 @@ from typing import Any
 
 from paradyse_megatron.bench.links import Links
 from paradyse_megatron.integration.orphans import end_with_launcher, named_launcher
+from paradyse_megatron.integration.rank_environment import rank_environment
 
 TAIL_LINES = 25
 GRACE_SECONDS = 3.0  # after a first failure the others may still say why they fail
@@ -87,10 +88,9 @@ def _loopback() -> dict[str, str]:
 def _start(
     folder: Path, rank: int, num_ranks: int, variables: Mapping[str, str], links: Links | None
 ) -> subprocess.Popen[bytes]:
-    environment = os.environ | named_launcher() | dict(variables)
-    environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
+    environment = os.environ | rank_environment(num_ranks) | named_launcher() | dict(variables)
+    environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": ""}
     environment |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
-    environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // num_ranks))
     command = [sys.executable, "-m", "paradyse_megatron.bench.ranks", str(folder)]
     if links is not None:
         command = links.inside(rank, command)

@@ -102,12 +102,6 @@ def _filled(points: Sequence[tuple[int, float]], expected: Curve) -> tuple[tuple
     return tuple(filled)
 
 
-def _through(point: tuple[int, float], expected: Curve) -> tuple[Polynomial, ...]:
-    """Terms of what was expected, to a scale at which they meet a point."""
-    length, value = point
-    return tuple(term * (value / expected(length)) for term in expected.terms)
-
-
 def _polynomial(lengths: Sequence[int], values: Sequence[float]) -> Polynomial:
     """Of non-negative terms, nearest to all points in relative errors."""
     from scipy.optimize import nnls

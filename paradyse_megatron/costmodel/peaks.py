@@ -1,40 +1,40 @@
 """Measured peaks of memory beside traced bytes: what a run takes on top, and what has to be multiplied.
 
 A measured peak is taken as overhead + factor x traced bytes, of each option its own. Bytes that are traced are there by
-construction: the overhead is at least 0, the factor 1.
+construction: the factor is at least 1. What messages hold on their way differs from one run to the next by as much as
+the whole overhead of some options, so none is taken to have less than most have, and none of its peaks to be above its
+line: a plan that needs more than predicted ends the run, one that needs less costs little.
 """
 
 from __future__ import annotations
-
-import statistics
 
 from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.planner.cost import Cost
 from paradyse_megatron.planner.memory import peak_bytes
 
+TYPICAL, MOST = 0.5, 0.75
+"""Shares of all options that keep to an overhead."""
+
 
 def memory_line(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> tuple[float, float]:
-    """(overhead in bytes, factor) of an option: a line through its shortest and its longest peak, measured over traced.
+    """(overhead in bytes, factor) of an option: a line with no peak above it, measured over traced.
 
-    With one peak the overhead is the process's; with none, the factor is 1. Peaks at length `skip` are left out.
+    The overhead is where the line through its shortest and its longest peak begins, or what `MOST` options keep to if
+    that is more; with no peak, the factor is 1. Peaks at length `skip` are left out.
     """
     peaks = _peaks(option, traced, found, skip)
-    own = _own_overhead(peaks)
-    overhead_bytes = process_overhead(traced, found, skip) if own is None else own
-    if not peaks:
-        return overhead_bytes, 1.0
-    held, peak = peaks[-1]
-    return overhead_bytes, max(1.0, (peak - overhead_bytes) / held)
+    overhead_bytes = max(_own_overhead(peaks) or 0.0, process_overhead(traced, found, skip, MOST))
+    return overhead_bytes, max([1.0, *((peak - overhead_bytes) / held for held, peak in peaks)])
 
 
-def process_overhead(traced: CostModel, found: Measurements, skip: int | None = None) -> float:
-    """Bytes that a rank's run takes beside what its layers hold: the median of all options' own overheads."""
+def process_overhead(traced: CostModel, found: Measurements, skip: int | None = None, share: float = TYPICAL) -> float:
+    """Bytes that a rank's run takes beside what its layers hold, as that `share` of all options keep to."""
     overheads = [
         _own_overhead(_peaks(option, traced, found, skip)) for option in found.peaks if option in traced.options
     ]
-    known = [num_bytes for num_bytes in overheads if num_bytes is not None]
-    return statistics.median(known) if known else 0.0
+    known = sorted(num_bytes for num_bytes in overheads if num_bytes is not None)
+    return known[int(share * (len(known) - 1))] if known else 0.0
 
 
 Peaks = list[tuple[int, int]]

@@ -13,7 +13,7 @@ import torch
 from paradyse_megatron.cpu.replacements import Replacement, own
 
 _logger = logging.getLogger(__name__)
-EXACT = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+EXACT = {"MALLOC_MMAP_THRESHOLD_": "65536", "THP_MEM_ALLOC_ENABLE": "0"}
 """Environment in which a process holds what its tensors hold.
 
 By default glibc keeps much of what large tensors leave behind: the resident set was seen to be 1.5 to 3 times what they

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.peaks import stack_bytes
 from paradyse_megatron.cpu.memory import EXACT
+from paradyse_megatron.integration.rank_environment import rank_environment
 from paradyse_megatron.layouts.padding import padding_multiple
 from paradyse_megatron.planner.jsonfile import Json
 from paradyse_megatron.profiling.measure import HEAD_TARGETS, Measured, read_kept
@@ -148,8 +148,8 @@ def by_torchrun(num_ranks: int, environment: Mapping[str, str]) -> Launch:
         assignment.write_text(json.dumps(arguments))
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
         command += ["-m", "paradyse_megatron.integration.profile_rank", str(assignment)]
-        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // num_ranks)), "PYTHONWARNINGS": "ignore"}
-        done = subprocess.run(command, env=threads | dict(environment) | dict(variables), check=False)
+        of_ranks = rank_environment(num_ranks) | dict(environment) | dict(variables)
+        done = subprocess.run(command, env=of_ranks, check=False)
         assignment.unlink()
         if done.returncode:
             raise ChildProcessError(f"the ranks that measure ended with code {done.returncode}; see above.")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 from paradyse_megatron.integration.nodes import Nodes
 from paradyse_megatron.integration.orphans import named_launcher
+from paradyse_megatron.integration.rank_environment import rank_environment
 
 BAD_INPUT = 2
 MEETING_SECONDS = 900
@@ -32,9 +33,9 @@ def run_ranks(arguments: Sequence[str], num_ranks: int, nodes: Nodes) -> int:
     from torch.distributed.elastic.multiprocessing import errors
     from torch.distributed.launcher.api import elastic_launch
 
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
+    for name, value in rank_environment(num_ranks).items():
+        os.environ.setdefault(name, value)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # Megatron's overlap needs it
-    os.environ.setdefault("PYTHONWARNINGS", "ignore")  # Megatron warns of every library that is not installed
     # Megatron compiles a helper with whatever python3 comes first.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command = [sys.executable, *arguments]

@@ -3,7 +3,8 @@
 First a climb: every target at lengths an octave apart, from the shortest, as far up as the budget allows. Then sweeps
 over all points in an order shuffled anew each time, so that a drift of the machine's speed hits all targets alike. Once
 each point has a few samples, every octave gets a point in its middle, where interpolation is put to the test, and where
-it turns out wrong by more than `BEND`, points are added on both sides.
+it turns out wrong by more than `BEND` and by more than noise makes it, points are added on both sides, at the sharpest
+bends first.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ MAX_SAMPLES = 25
 CLIMB_SHARE = 0.5  # of the budget that one more octave may take, all its samples included
 GROWTH = 4.0  # an octave takes at most that many times longer than the one below
 BEND = 0.03  # relative deviation from interpolation that asks for more points
+SURE = 2.0  # standard errors by which a deviation must be above that, or noise would draw all points to one target
+CLOSEST = 2**0.25  # ratio of neighbouring lengths between which there is nothing to find
+UNKNOWN_NOISE = 0.06  # relative standard deviation of a sample, where too few were taken to tell
 
 Point = tuple[str, int]
 """A target (an option's text, or "head:whole", "head:chunked") and a length in tokens."""
@@ -40,6 +44,15 @@ class Samples:
     def median(self, point: Point) -> float:
         """Of one point's samples, of which there is at least one."""
         return statistics.median(self.of[point])
+
+    def noise(self) -> float:
+        """Relative standard deviation of a sample, by how far samples of the same point lie apart."""
+        apart = [
+            statistics.median(abs(sample / statistics.median(times) - 1) for sample in times)
+            for times in self.of.values()
+            if len(times) > 2
+        ]
+        return 1.48 * statistics.median(apart) if apart else UNKNOWN_NOISE  # of a normal distribution
 
     def lengths(self, target: str) -> list[int]:
         """At which the target was timed, shortest first."""
@@ -135,24 +148,38 @@ class Schedule:
 
     def _add_points(self, seconds_left: float) -> None:
         """Between those there are, as far as there is time for enough samples of them."""
-        for target in self.targets:
-            lengths = self.samples.lengths(target)
-            if self._has_middles:
-                wanted = self._around_bends(target, lengths)
-            else:
-                wanted = [self._between(low, high) for low, high in pairwise(lengths)]
-            for point in self._with((target, length) for length in wanted):
-                seconds_left -= MIN_SAMPLES * self._seconds(point)
-                if seconds_left < 0:
-                    self._points.remove(point)
+        for point in self._with(self._around_bends() if self._has_middles else self._middles()):
+            seconds_left -= MIN_SAMPLES * self._seconds(point)
+            if seconds_left < 0:
+                self._points.remove(point)
         self._has_middles = True
 
-    def _around_bends(self, target: str, lengths: list[int]) -> list[int]:
-        wanted = []
-        for low, middle, high in zip(lengths, lengths[1:], lengths[2:], strict=False):
-            if deviation(*((length, self.samples.median((target, length))) for length in (low, middle, high))) > BEND:
-                wanted += [self._between(low, middle), self._between(middle, high)]
-        return [length for length in wanted if length not in lengths]
+    def _middles(self) -> list[Point]:
+        return [
+            (target, self._between(low, high))
+            for target in self.targets
+            for low, high in pairwise(self.samples.lengths(target))
+        ]
+
+    def _around_bends(self) -> list[Point]:
+        """On both sides of every bend, the sharpest first."""
+        error = self.samples.noise()
+        found: list[tuple[float, Point]] = []
+        for target in self.targets:
+            lengths = self.samples.lengths(target)
+            for near in zip(lengths, lengths[1:], lengths[2:], strict=False):
+                low, middle, high = ((length, self.samples.median((target, length))) for length in near)
+                bend = deviation(low, middle, high) - SURE * self._error_of_deviation(target, near, error)
+                if bend > BEND:
+                    sides = (self._between(*side) for side in pairwise(near) if side[1] > CLOSEST * side[0])
+                    found += [(bend, (target, length)) for length in sides if length not in lengths]
+        return [point for _, point in sorted(found, reverse=True)]
+
+    def _error_of_deviation(self, target: str, lengths: Sequence[int], sample_error: float) -> float:
+        """Standard error of `deviation`, relative, from that of a sample: medians of few, the outer two averaged."""
+        of_medians = [1.25 * sample_error / math.sqrt(len(self.samples.of[target, length])) for length in lengths]
+        low, middle, high = of_medians
+        return math.hypot(middle, low / 2, high / 2)
 
     def _between(self, low: int, high: int) -> int:
         return round(math.sqrt(low * high) / self._multiple) * self._multiple

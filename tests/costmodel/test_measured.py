@@ -10,7 +10,7 @@ from paradyse_megatron.costmodel.first_principles import estimate
 from paradyse_megatron.costmodel.measured import with_measurements
 from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
-from paradyse_megatron.costmodel.peaks import memory_errors, stack_bytes
+from paradyse_megatron.costmodel.peaks import stack_bytes
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Provenance
 from paradyse_megatron.costmodel.shape import ModelShape
 
@@ -127,17 +127,30 @@ def test_recomputing_saves_no_time_below_the_measured_lengths_either():
         assert more > 1.05 * less, length
 
 
-def test_each_option_has_an_overhead_of_its_own(traced):
-    """Megabytes of buffers that one way of sending makes and another does not; they do not grow with the length."""
-    own = {"tp_sp": 1 << 20, "ulysses": 5 << 20}
+def test_an_option_has_its_own_overhead_or_what_most_have():
+    """Megabytes that one way of sending holds and another does not; which of them a run meets is chance."""
+    cluster = Cluster.from_yaml(shipped("clusters", "cpu-2core"))
+    options = ["tp_sp", "ulysses", "ring+full", "ring", "metp", "upipe"]
+    traced = estimate(ModelShape.from_yaml(shipped("models", "tiny")), cluster, 2, options=options)
+    own = dict(zip(options, (1 << 20, 2 << 20, 3 << 20, 4 << 20, 9 << 20), strict=False))
     peaks = {
         option: {n: stack_bytes(traced.predict(option, n), NUM_LAYERS) + more for n in LENGTHS[-3:]}
         for option, more in own.items()
     }
     found = Measurements({"tp_sp": {512: [40.0]}}, peaks, NUM_LAYERS)
     measured = with_measurements(traced, found)
-    assert max(memory_errors(traced, found)) < 1e-6
-    for option, more in (own | {"ring+full": 3 << 20}).items():  # not weighed: the median
+    for option, more in (own | {"upipe": 0}).items():  # that was not weighed
         before, after = traced.predict(option, 65_536), measured.predict(option, 65_536)
         assert after.saved_bytes == pytest.approx(before.saved_bytes)
-        assert after.workspace_bytes == pytest.approx(before.workspace_bytes + more, abs=16)
+        assert after.workspace_bytes == pytest.approx(before.workspace_bytes + max(more, 4 << 20), abs=16)
+
+
+@pytest.mark.parametrize("heavy", [-3, -2, -1])
+def test_no_weighed_peak_is_above_what_is_predicted(traced, heavy):
+    """One length held a megabyte more than the others, by chance; it may again."""
+    peaks = {option: {n: stack_bytes(traced.predict(option, n), NUM_LAYERS) for n in LENGTHS[-3:]}
+             for option in traced.options}  # fmt: skip
+    option, length = traced.options[0], LENGTHS[heavy]
+    peaks[option][length] += 1 << 20
+    measured = with_measurements(traced, Measurements({option: {512: [40.0]}}, peaks, NUM_LAYERS))
+    assert stack_bytes(measured.predict(option, length), NUM_LAYERS) >= peaks[option][length] - 16

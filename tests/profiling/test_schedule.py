@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
@@ -84,6 +85,22 @@ def test_more_points_where_the_curve_bends():
     }
     assert count["bent"] >= count["smooth"] + 2
     assert len(smooth.samples.lengths("ulysses")) <= 2 * len(octaves(128, 4096, 4)) + 3
+
+
+def test_noise_draws_no_points():
+    """Neighbours that are off by chance look like bends; all targets would be measured worse for one's sake."""
+    chance = random.Random(1)
+    schedule = make(60)
+    follow(schedule, 60, lambda point: machine(point) * chance.lognormvariate(0, 0.08))
+    for target in TARGETS:
+        assert len(schedule.samples.lengths(target)) <= 3 * len(octaves(128, 4096, 4))
+
+
+def test_points_are_never_so_close_that_nothing_lies_between():
+    schedule = make(1e6)
+    follow(schedule, 1e6, stepped)
+    lengths = schedule.samples.lengths("ulysses")
+    assert min(high / low for low, high in itertools.pairwise(lengths)) > 1.08
 
 
 def test_what_does_not_fit_is_never_run():
