@@ -8,12 +8,23 @@ import pytest
 
 from paradyse_megatron.bench.budget import TimeBudget
 from paradyse_megatron.bench.documents import SHORTEST, sample_octaves
-from paradyse_megatron.bench.dynamic import OPTIONS, QUICK, SHAPE, _longest_first, _peak, memory_limit
+from paradyse_megatron.bench.dynamic import (
+    FULL,
+    OPTIONS,
+    QUICK,
+    QUICK_LONGEST_BETWEEN_NODES,
+    SHAPE,
+    _longest_first,
+    _peak,
+    memory_limit,
+    size_of,
+)
 from paradyse_megatron.bench.overhead import tp_sp_over_stock
 from paradyse_megatron.bench.race import MAX_ROUNDS, RACE, expected_ms, turns
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.bench.reach import find_reach
 from paradyse_megatron.cli.benches import dynamic
+from paradyse_megatron.cli.main import main
 from paradyse_megatron.costmodel.configs import configs_folder
 from paradyse_megatron.costmodel.model import CostModel
 
@@ -29,6 +40,18 @@ def test_what_is_left():
 
 def test_quick_leaves_a_margin_below_twenty_minutes():
     assert QUICK.total_seconds is not None and QUICK.total_seconds <= 19 * 60
+
+
+def test_documents_are_as_long_as_asked_or_as_there_is_time_for():
+    assert size_of(True, ["node"], None) is QUICK and size_of(False, ["node", "between-nodes"], None) is FULL
+    assert size_of(True, ["between-nodes"], None) == replace(QUICK, longest=QUICK_LONGEST_BETWEEN_NODES)
+    assert size_of(True, ["between-nodes"], 777).longest == size_of(False, ["node"], 777).longest == 777
+
+
+@pytest.mark.parametrize("longest", ["0", "-1", str(SHORTEST)])
+def test_documents_that_would_have_no_spread_are_refused(longest, capsys):
+    assert main(["bench", "dynamic", "--quick", "--longest", longest]) == 2
+    assert f"--longest is {longest}" in capsys.readouterr().err
 
 
 def test_the_memory_limit_lies_between_all_options_without_recompute_and_the_most_frugal_with():

@@ -40,18 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(SPREADS),
         help="of documents: as many in each octave, or as in the corpus (default: octaves)",
     )
+    parser.add_argument(
+        "--longest",
+        type=int,
+        metavar="N",
+        help="tokens of the longest document (default: 8192; with --quick 4096, or 2048 between nodes)",
+    )
     parser.add_argument("--num-ranks", type=int, default=2, metavar="P", help="CPU ranks (default: 2)")
 
 
 def run(asked: argparse.Namespace) -> dict[str, Any]:
     """The figures."""
     warnings.simplefilter("ignore")
-    from paradyse_megatron.bench.dynamic import FULL, QUICK, bench
+    from paradyse_megatron.bench.documents import SHORTEST
+    from paradyse_megatron.bench.dynamic import bench, size_of
 
     if asked.num_ranks < 2:
         raise ValueError(f"--num-ranks is {asked.num_ranks}; there is nothing to choose from below 2.")
+    if asked.longest is not None and asked.longest <= SHORTEST:
+        raise ValueError(f"--longest is {asked.longest}; documents begin at {SHORTEST} tokens, so it must be more.")
     interconnects = asked.interconnect or (["node"] if asked.quick else list(INTERCONNECTS))
-    return bench(QUICK if asked.quick else FULL, asked.num_ranks, asked.lengths, interconnects)
+    return bench(size_of(asked.quick, interconnects, asked.longest), asked.num_ranks, asked.lengths, interconnects)
 
 
 def answer(content: dict[str, Any]) -> Answer:
