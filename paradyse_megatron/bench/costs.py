@@ -27,9 +27,9 @@ def measured_over(
     options: Sequence[str] | None = None,
     weighs: bool = True,
 ) -> tuple[CostModel, Measurements]:
-    """The traced cost model, and what ranks over `links` measured, memory if wanted; of all options if none are named.
+    """The traced cost model over `links` as ranks measured them, and all that they measured, memory if wanted.
 
-    Options that the model cannot follow are left out.
+    Of all options if none are named; those that the model cannot follow are left out.
 
     Traced in this process, which must have no process groups.
     """
@@ -47,12 +47,13 @@ def measured_over(
             raise ChildProcessError(f"the profile did not end: {outcome.failure}")
 
     machine = this_machine({"CUDA_VISIBLE_DEVICES": ""})
-    traced = traced_cost_model(shape, described_machine(machine.cluster, num_ranks), machine.cluster, num_ranks)
+    cluster = described_machine(machine.cluster, num_ranks)
+    traced = traced_cost_model(shape, cluster, machine.cluster, num_ranks)
     memory_bytes = machine.rank_memory_bytes(num_ranks) // 2
     keep = folder / "measured.json"
     wanted = None if options is None else [option for option in options if option in traced.options]
-    request = Request(traced, budget_seconds, longest, memory_bytes, keep, machine.name, wanted, weighs=weighs)
-    return traced, measurements(request, launch)
+    request = Request(traced, cluster, budget_seconds, longest, memory_bytes, keep, machine.name, wanted, weighs=weighs)
+    return measurements(request, launch)
 
 
 def measured_alone(traced: CostModel, found: Measurements) -> CostModel:

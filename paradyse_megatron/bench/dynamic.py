@@ -83,18 +83,26 @@ class Size:
 
 
 REACH = (256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)
+PROFILE_SHARE = 0.19
 QUICK = Size(16, 4096, 220, REACH[:10], 150, 1140)
 FULL = Size(40, 8192, 300, REACH, 200, None)
 QUICK_LONGEST_BETWEEN_NODES = 2048
 """Over links ten times slower all contenders together take minutes for the longest document of `QUICK`."""
 
 
-def size_of(is_quick: bool, interconnects: Sequence[str], longest: int | None) -> Size:
-    """What is run; `longest` as asked for, None for what there is time for."""
+def size_of(
+    is_quick: bool, interconnects: Sequence[str], longest: int | None = None, budget_seconds: float | None = None
+) -> Size:
+    """What is run: documents as long as asked, or as there is time for; of a budget profiles get the share of `QUICK`."""
     size = QUICK if is_quick else FULL
     if longest is None and is_quick and "between-nodes" in interconnects:
         longest = QUICK_LONGEST_BETWEEN_NODES
-    return size if longest is None else replace(size, longest=longest)
+    if longest is not None:
+        size = replace(size, longest=longest)
+    if budget_seconds is None:
+        return size
+    profile_seconds = PROFILE_SHARE * budget_seconds / len(interconnects)
+    return replace(size, total_seconds=budget_seconds, profile_seconds=profile_seconds)
 
 
 def bench(size: Size, num_ranks: int, spread: str, interconnects: Sequence[str], seed: int = 0) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def run(asked: argparse.Namespace) -> Answer:
     )
     faults = disagreements(model, cluster)
     if machine is not None:
-        model = _measured(asked, model, machine, implementation or "local", environment)
+        model = _measured(asked, model, cluster, machine, implementation or "local", environment)
     model.save(asked.out)
     return _answer(model, faults, asked.out)
 
@@ -109,7 +109,12 @@ def _implementation(wanted: str | None, machine: Machine | None) -> str | None:
 
 
 def _measured(
-    asked: argparse.Namespace, traced: CostModel, machine: Machine, implementation: str, environment: Mapping[str, str]
+    asked: argparse.Namespace,
+    traced: CostModel,
+    cluster: Cluster,
+    machine: Machine,
+    implementation: str,
+    environment: Mapping[str, str],
 ) -> CostModel:
     if machine.num_gpus and asked.group_size > machine.num_gpus:
         raise ValueError(f"--group-size {asked.group_size} is more than the {machine.num_gpus} GPUs here.")
@@ -118,6 +123,7 @@ def _measured(
     out = Path(asked.out)
     request = profile.Request(
         traced=traced,
+        cluster=cluster,
         budget_seconds=asked.budget_seconds,
         longest_tokens=asked.longest,
         memory_bytes=machine.rank_memory_bytes(asked.group_size),

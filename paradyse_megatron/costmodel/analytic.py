@@ -54,7 +54,7 @@ def direction_terms(
 
 def sending_ms(kind: str, num_peers: int, num_bytes: Polynomial, calls: int, cluster: Cluster) -> Polynomial:
     """Time of messages among `num_peers` consecutive ranks, of which this one sends `num_bytes` in so many calls."""
-    inside, across = cluster.intra_node, cluster.inter_node
+    inside, across = cluster.links.get(kind, cluster.intra_node), cluster.inter_node
     seconds_per_byte, latency_us = 1 / inside.bandwidth_bytes_per_s, inside.latency_us
     if num_peers > cluster.ranks_per_node:
         seconds_per_byte = max(seconds_per_byte, _ACROSS[kind](num_peers, cluster) / across.bandwidth_bytes_per_s)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from paradyse_megatron.costmodel.described import from_yaml
+from paradyse_megatron.costmodel.work import KINDS
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Cluster:
         hop_overlap_fraction: share of what is sent beside attention, or of attention, that hides behind the other.
         attention_materialised: whether Megatron's local layers run: the attention core of `tp_sp` stores s x s scores
             (DotProductAttention), rather than running a flash kernel, and norms are not fused.
+        links: within a node, by kind of message (`work.KINDS`), where more is known than `intra_node` says.
     """
 
     peak_flops_per_s: Mapping[str, float]
@@ -54,6 +56,7 @@ class Cluster:
     layer_overhead_us: float
     hop_overlap_fraction: float
     attention_materialised: bool
+    links: Mapping[str, Link] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("memory_bytes", "memory_bandwidth_bytes_per_s", "ranks_per_node"):
@@ -61,6 +64,9 @@ class Cluster:
         _check("layer_overhead_us", self.layer_overhead_us, self.layer_overhead_us >= 0, "at least 0")
         _check("achievable_fraction", self.achievable_fraction, 0 < self.achievable_fraction <= 1, "above 0, at most 1")
         _check("hop_overlap_fraction", self.hop_overlap_fraction, 0 <= self.hop_overlap_fraction <= 1, "from 0 to 1")
+        for kind in self.links:
+            if kind not in KINDS:
+                raise ValueError(f"links must be of {', '.join(KINDS)}, but there is {kind!r}.")
         for dtype, rate in self.peak_flops_per_s.items():
             _check(f"peak_flops_per_s of {dtype}", rate, rate > 0, "above 0")
 

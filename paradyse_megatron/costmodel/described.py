@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import yaml
 
@@ -54,7 +54,7 @@ def from_mapping[T](cls: type[T], found: Any, where: str) -> T:
         if key not in fields:
             raise ValueError(f"{where} has the unknown key {key!r}; known are {', '.join(fields)}.")
     for name, field in fields.items():
-        if name not in found and field.default is dataclasses.MISSING:
+        if name not in found and field.default is field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{where} has no key {name!r}.")
     hints = get_type_hints(cls)
     values = {key: _field(key, value, hints[key], where) for key, value in found.items()}
@@ -76,6 +76,10 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         return _scalar(value, hint, where)
     if not isinstance(value, Mapping):
         raise ValueError(f"{where} {value!r}, which must be names with numbers.")
+    of = get_args(hint)[1]
+    if dataclasses.is_dataclass(of):
+        assert isinstance(of, type)
+        return {str(key): from_mapping(of, entry, f"{where}, {key!r},") for key, entry in value.items()}
     return {str(key): _scalar(entry, float, f"{where}, {key!r},") for key, entry in value.items()}
 
 

@@ -7,6 +7,7 @@ piece by piece.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from paradyse_megatron.costmodel import closed_forms, head_bytes
 from paradyse_megatron.costmodel.analytic import direction_terms, milliseconds, sending_ms
@@ -60,6 +61,21 @@ def estimate(
         parts=dict(parts or {}),
         provenance=provenance or Provenance.now("a described machine"),
     )
+
+
+def redescribed(costs: CostModel, cluster: Cluster) -> CostModel:
+    """The same work on another machine; memory and the layers' implementation stay what they are."""
+    fresh = estimate(
+        costs.shape, cluster, costs.group_size, None, costs.micro_batch_size, parts=dict(costs.parts) or None
+    )
+    kinds = {
+        kind: {option: replace(of, milliseconds=fresh.costs[kind][option].milliseconds) for option, of in known.items()}
+        for kind, known in costs.costs.items()
+    }
+    head, chunked = replace(costs.head, milliseconds=fresh.head.milliseconds), costs.chunked_head
+    if chunked is not None and fresh.chunked_head is not None:
+        chunked = replace(chunked, milliseconds=fresh.chunked_head.milliseconds)
+    return replace(costs, costs=kinds, head=head, chunked_head=chunked)
 
 
 def make_setting(shape: ModelShape, cluster: Cluster, group_size: int, micro_batch_size: int = 1) -> Setting:

@@ -54,6 +54,12 @@ def _assumptions(traced: CostModel, found: Measurements, calibration: Calibratio
         kept.append(
             f"Not measured, but worked out and corrected as the measured options are off: {', '.join(scaled_options)}."
         )
+    if found.links:
+        known = (
+            f"{kind} {link.bandwidth_bytes_per_s / 1e6:.3g} MB/s after {link.latency_us:.3g} us"
+            for kind, link in found.links.items()
+        )
+        kept.append(f"Messages as measured: {', '.join(known)}.")
     if any(option in found.times for option in traced.options):
         kept.append(f"Beside its description this machine takes {calibration}.")
     noises = [noise for noise in map(fit.noise, found.times.values()) if noise is not None]

@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from paradyse_megatron.costmodel.cluster import Cluster
+from paradyse_megatron.costmodel.first_principles import redescribed
+from paradyse_megatron.costmodel.links import measured_links
 from paradyse_megatron.costmodel.measured import with_measurements
 from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
@@ -37,6 +40,7 @@ class Request:
 
     Attributes:
         traced: the cost model to put measurements into.
+        cluster: the machine on which its times were worked out; what is measured of its links takes their place.
         budget_seconds: for timing.
         longest_tokens: no length above this one.
         memory_bytes: that one rank may use.
@@ -50,6 +54,7 @@ class Request:
     """
 
     traced: CostModel
+    cluster: Cluster
     budget_seconds: float
     longest_tokens: int
     memory_bytes: int
@@ -63,11 +68,11 @@ class Request:
 
 def measure(request: Request, launch: Launch) -> CostModel:
     """The traced model with what P ranks measured in its place; raises as `measurements`."""
-    return with_measurements(request.traced, measurements(request, launch))
+    return with_measurements(*measurements(request, launch))
 
 
-def measurements(request: Request, launch: Launch) -> Measurements:
-    """What P ranks measure; the file `keep` is gone afterwards.
+def measurements(request: Request, launch: Launch) -> tuple[CostModel, Measurements]:
+    """The traced model over links as P ranks measure them, and all that they measure; `keep` is gone afterwards.
 
     Raises:
         ValueError: layers of several kinds, or nothing fits in memory.
@@ -92,7 +97,8 @@ def measurements(request: Request, launch: Launch) -> Measurements:
         launch(assignment | {"budget_seconds": 0, "weighs": True}, EXACT)
     _, found = read_kept(request.keep)
     request.keep.unlink()
-    return _as_measurements(found, request.machine)
+    measured = _as_measurements(found, request.machine)
+    return redescribed(traced, replace(request.cluster, links=measured.links)), measured
 
 
 def longest_lengths(request: Request) -> dict[str, int]:
@@ -137,7 +143,7 @@ def _as_measurements(found: Measured, machine: str) -> Measurements:
     peaks: dict[str, dict[int, int]] = {}
     for (target, length), num_bytes in found.peak_bytes.items():
         peaks.setdefault(target, {})[length] = num_bytes
-    return Measurements(times, peaks, found.num_layers, machine)
+    return Measurements(times, peaks, found.num_layers, machine, measured_links(found.wires))
 
 
 def by_torchrun(num_ranks: int, environment: Mapping[str, str]) -> Launch:

@@ -43,6 +43,9 @@ def test_quick_leaves_a_margin_below_twenty_minutes():
 
 
 def test_documents_are_as_long_as_asked_or_as_there_is_time_for():
+    longer = size_of(True, ["node"], budget_seconds=2 * 1140)
+    assert (longer.total_seconds, longer.longest) == (2280, QUICK.longest)
+    assert longer.profile_seconds == pytest.approx(2 * QUICK.profile_seconds, rel=0.02)
     assert size_of(True, ["node"], None) is QUICK and size_of(False, ["node", "between-nodes"], None) is FULL
     assert size_of(True, ["between-nodes"], None) == replace(QUICK, longest=QUICK_LONGEST_BETWEEN_NODES)
     assert size_of(True, ["between-nodes"], 777).longest == size_of(False, ["node"], 777).longest == 777
@@ -52,6 +55,12 @@ def test_documents_are_as_long_as_asked_or_as_there_is_time_for():
 def test_documents_that_would_have_no_spread_are_refused(longest, capsys):
     assert main(["bench", "dynamic", "--quick", "--longest", longest]) == 2
     assert f"--longest is {longest}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-5", "inf", "nan"])
+def test_a_budget_that_is_no_time_is_refused(seconds, capsys):
+    assert main(["bench", "dynamic", "--quick", "--budget-seconds", seconds]) == 2
+    assert "--budget-seconds must be above 0" in capsys.readouterr().err
 
 
 def test_the_memory_limit_lies_between_all_options_without_recompute_and_the_most_frugal_with():

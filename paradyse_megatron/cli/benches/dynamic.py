@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import warnings
 from typing import Any
 
@@ -46,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens of the longest document (default: 8192; with --quick 4096, or 2048 between nodes)",
     )
+    parser.add_argument(
+        "--budget-seconds",
+        type=float,
+        metavar="T",
+        help="for everything; with less time fewer documents are raced (default: as long as it takes; with --quick 1140)",
+    )
     parser.add_argument("--num-ranks", type=int, default=2, metavar="P", help="CPU ranks (default: 2)")
 
 
@@ -59,8 +66,11 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--num-ranks is {asked.num_ranks}; there is nothing to choose from below 2.")
     if asked.longest is not None and asked.longest <= SHORTEST:
         raise ValueError(f"--longest is {asked.longest}; documents begin at {SHORTEST} tokens, so it must be more.")
+    if asked.budget_seconds is not None and not 0 < asked.budget_seconds < math.inf:
+        raise ValueError(f"--budget-seconds must be above 0, but it is {asked.budget_seconds}.")
     interconnects = asked.interconnect or (["node"] if asked.quick else list(INTERCONNECTS))
-    return bench(size_of(asked.quick, interconnects, asked.longest), asked.num_ranks, asked.lengths, interconnects)
+    size = size_of(asked.quick, interconnects, asked.longest, asked.budget_seconds)
+    return bench(size, asked.num_ranks, asked.lengths, interconnects)
 
 
 def answer(content: dict[str, Any]) -> Answer:
