@@ -93,7 +93,7 @@ QUICK_LONGEST_BETWEEN_NODES = 2048
 def size_of(
     is_quick: bool, interconnects: Sequence[str], longest: int | None = None, budget_seconds: float | None = None
 ) -> Size:
-    """What is run: documents as long as asked, or as there is time for; of a budget profiles get the share of `QUICK`."""
+    """What is run: documents as long as asked, or as there is time for; profiles get `PROFILE_SHARE` of a budget."""
     size = QUICK if is_quick else FULL
     if longest is None and is_quick and "between-nodes" in interconnects:
         longest = QUICK_LONGEST_BETWEEN_NODES

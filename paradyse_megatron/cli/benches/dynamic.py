@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget-seconds",
         type=float,
         metavar="T",
-        help="for everything; with less time fewer documents are raced (default: as long as it takes; with --quick 1140)",
+        help="for everything; with less, fewer documents are raced (default: as long as it takes; with --quick 1140)",
     )
     parser.add_argument("--num-ranks", type=int, default=2, metavar="P", help="CPU ranks (default: 2)")
 
