@@ -33,16 +33,21 @@ RANK_BYTES = 8 * 2**30
 """For all ranks together when memory is weighed."""
 
 
-def bench(shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, folder: Path) -> Json:
-    """Figures and points of each group size."""
+def bench(
+    shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, folder: Path, weighs: bool = True
+) -> Json:
+    """Figures and points of each group size; of memory only where it is weighed."""
     found: Json = {"budget_seconds": budget_seconds, "longest_tokens": LONGEST_TOKENS}
     for num_ranks in group_sizes:
         place = folder / f"p{num_ranks}"
         place.mkdir(parents=True, exist_ok=True)
         how_long = budget_seconds, LONGEST_TOKENS, place
         traced, measured = measured_over(shape, num_ranks, None, *how_long, OPTIONS, weighs=False)
-        peaks = weighed(traced, measured.num_layers, RANK_BYTES // num_ranks)
-        found[f"group_size_{num_ranks}"] = assess(traced, replace(measured, peaks=peaks))
+        peaks = weighed(traced, measured.num_layers, RANK_BYTES // num_ranks) if weighs else {}
+        figures = assess(traced, replace(measured, peaks=peaks))
+        found[f"group_size_{num_ranks}"] = (
+            figures if weighs else {key: figures[key] for key in figures.keys() - {"memory"}}
+        )
     return found
 
 

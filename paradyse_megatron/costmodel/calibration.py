@@ -83,17 +83,25 @@ def calibrate(described: Mapping[str, Curve], times: Mapping[str, Times]) -> Cal
     ]
     if not medians:
         return Calibration()
-    whole = [described[option](length) for option, length, _ in medians]
-    common = corrected(whole, [milliseconds for *_, milliseconds in medians])[1]
     rows = [
         [part / milliseconds for part in _parts(option, described[option], length)]
         for option, length, milliseconds in medians
     ]
     held = HELD * math.sqrt(len(rows))
-    hold = np.hstack([np.zeros((4, 1)), np.eye(4) * held / common])
-    wanted = np.concatenate([np.ones(len(rows)), np.full(4, held)])
-    found = lsq_linear(np.vstack([rows, hold]), wanted, bounds=([0.0] + [FASTEST] * 4, np.inf))
+    common = _common(rows)
+    hold = np.hstack([np.zeros((3, 2)), np.eye(3) * held / common])
+    wanted = np.concatenate([np.ones(len(rows)), np.full(3, held)])
+    found = lsq_linear(np.vstack([rows, hold]), wanted, bounds=([0.0, 0.0] + [FASTEST] * 3, np.inf))
     return Calibration(*map(float, found.x))
+
+
+def _common(rows: Sequence[Sequence[float]]) -> float:
+    """The one factor of all that grows with the length, beside one of latencies and an overhead; at least `FASTEST`."""
+    from scipy.optimize import lsq_linear
+
+    parts = [[overhead, constant, sum(growing)] for overhead, constant, *growing in rows]
+    found = lsq_linear(np.array(parts), np.ones(len(parts)), bounds=([0.0, 0.0, FASTEST], np.inf))
+    return float(found.x[2])
 
 
 def corrected(described: Sequence[float], measured: Sequence[float]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Any
 from paradyse_megatron.planner.jsonfile import Json
 from paradyse_megatron.report.figures import STYLE
 from paradyse_megatron.report.looks import look
+from paradyse_megatron.report.ticks import readable_scale
 
 _MARKERS = {"none": "o", "selective": "^", "full": "s"}
 _BAND = {"time": 0.15, "memory": 0.10}
@@ -33,6 +34,9 @@ def draw(found: Json, path: str | os.PathLike[str]) -> None:
         panels = figure.subplots(len(groups), 2, squeeze=False)
         for row, (num_ranks, values) in zip(panels, groups.items(), strict=True):
             for axes, what in zip(row, _KINDS, strict=True):
+                if what not in values:
+                    axes.set_axis_off()
+                    continue
                 _draw_panel(axes, what, values[what])
                 axes.set_title(f"P = {num_ranks}: {what}, {_errors(what, values[what])}")
         handles, labels = panels[0][0].get_legend_handles_labels()
@@ -67,6 +71,8 @@ def _draw_panel(axes: Any, what: str, values: Json) -> None:
     band = _BAND[what]
     axes.fill_between(ends, *([end * (1 + sign * band) for end in ends] for sign in (-1, 1)), color="#dddddd", lw=0)
     axes.set(xscale="log", yscale="log", xlabel=f"measured {_LABELS[what]}", ylabel="predicted")
+    for axis in (axes.xaxis, axes.yaxis):
+        readable_scale(axis)
 
 
 def _by_strategy(points: list[Json]) -> dict[tuple[tuple[str, str], str], list[Json]]:

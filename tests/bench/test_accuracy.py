@@ -107,6 +107,17 @@ def test_the_picture_shows_each_strategy(traced, tmp_path):
         draw({"group_size_2": assess(traced, measured(traced))}, tmp_path / "none" / "a.svg")
 
 
+def test_times_alone_are_an_answer(traced, tmp_path):
+    from paradyse_megatron.report.accuracy import draw
+
+    figures = assess(traced, measured(traced))
+    content = {"group_size_2": {key: figures[key] for key in ("time", "milliseconds")}}
+    answer = accuracy.answer(content)
+    assert answer.yes and {row[1] for row in answer.rows} == {"time"}
+    draw(content, tmp_path / "a.svg")
+    assert "P = 2: memory" not in (tmp_path / "a.svg").read_text()
+
+
 def test_too_few_lengths_leave_errors_open(traced):
     times = {"tp_sp": {128: [1.0], 256: [2.0]}}
     found = assess(traced, Measurements(times, {}, NUM_LAYERS, "a test"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import asdict, replace
 
 import pytest
@@ -72,6 +73,26 @@ def test_a_network_that_the_description_does_not_know(described, cluster):
             expected = of_network(option, length)
             assert costs.predict(option, length).milliseconds == pytest.approx(expected, rel=0.05), option
     assert any("exchange 10 MB/s after 500 us" in sentence for sentence in costs.provenance.assumptions)
+
+
+@pytest.mark.parametrize("times_as_long", [1, 5, 20])
+def test_a_latency_that_was_measured_too_long_spoils_no_extrapolation(described, cluster, times_as_long):
+    """By itself, between barriers, a collective of ranks that share cores takes longer than among other work."""
+    seen = Link(cluster.intra_node.bandwidth_bytes_per_s, times_as_long * cluster.intra_node.latency_us)
+    links = dict.fromkeys(KINDS, seen)
+    lengths, chance = (128, 181, 256, 362, 512), random.Random(1)
+    times = {
+        option: {
+            n: [chance.lognormvariate(0, 0.05) * (described.predict(option, n).milliseconds + 5.0) for _ in range(3)]
+            for n in lengths
+        }
+        for option in OPTIONS
+    }
+    known = redescribed(described, replace(cluster, links=links))
+    costs = with_measurements(known, Measurements(times, links=links))
+    for option in OPTIONS:
+        expected = described.predict(option, 2048).milliseconds + 5.0
+        assert costs.predict(option, 2048).milliseconds == pytest.approx(expected, rel=0.2), option
 
 
 def test_a_description_may_name_links_by_kind(cluster, tmp_path):
