@@ -20,12 +20,16 @@ TYPICAL, MOST = 0.5, 0.75
 def memory_line(option: str, traced: CostModel, found: Measurements, skip: int | None = None) -> tuple[float, float]:
     """(overhead in bytes, factor) of an option: a line with no peak above it, measured over traced.
 
-    The overhead is where the line through its shortest and its longest peak begins, or what `MOST` options keep to if
-    that is more; with no peak, the factor is 1. Peaks at length `skip` are left out.
+    The factor is the slope from its shortest peak to its longest; the overhead is raised until the line is above all of
+    them, and at least what `MOST` options keep to. A single peak tells the factor; with none it is 1. Peaks at length
+    `skip` are left out.
     """
     peaks = _peaks(option, traced, found, skip)
-    overhead_bytes = max(_own_overhead(peaks) or 0.0, process_overhead(traced, found, skip, MOST))
-    return overhead_bytes, max([1.0, *((peak - overhead_bytes) / held for held, peak in peaks)])
+    overhead_bytes = process_overhead(traced, found, skip, MOST)
+    if len(peaks) < 2:
+        return overhead_bytes, max([1.0, *((peak - overhead_bytes) / held for held, peak in peaks)])
+    factor = _slope(peaks)
+    return max(overhead_bytes, *(peak - factor * held for held, peak in peaks)), factor
 
 
 def process_overhead(traced: CostModel, found: Measurements, skip: int | None = None, share: float = TYPICAL) -> float:
@@ -54,9 +58,13 @@ def _own_overhead(peaks: Peaks) -> float | None:
     """Where the line meets a trace of nothing; at least 0, by a line that rises at least as what is traced."""
     if len(peaks) < 2:
         return None
+    held, peak = peaks[-1]
+    return max(0.0, peak - _slope(peaks) * held)
+
+
+def _slope(peaks: Peaks) -> float:
     (low, at_low), (high, at_high) = peaks[0], peaks[-1]
-    slope = max(1.0, (at_high - at_low) / max(1, high - low))
-    return max(0.0, at_high - slope * high)
+    return max(1.0, (at_high - at_low) / max(1, high - low))
 
 
 def stack_bytes(cost: Cost, num_layers: int) -> int:

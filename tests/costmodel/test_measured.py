@@ -154,3 +154,6 @@ def test_no_weighed_peak_is_above_what_is_predicted(traced, heavy):
     peaks[option][length] += 1 << 20
     measured = with_measurements(traced, Measurements({option: {512: [40.0]}}, peaks, NUM_LAYERS))
     assert stack_bytes(measured.predict(option, length), NUM_LAYERS) >= peaks[option][length] - 16
+    if heavy != -1:  # and what a short length holds by chance is not multiplied at long ones
+        far = [stack_bytes(costs.predict(option, 262_144), NUM_LAYERS) for costs in (traced, measured)]
+        assert far[1] - far[0] == pytest.approx(1 << 20, abs=16)
