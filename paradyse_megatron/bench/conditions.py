@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from paradyse_megatron.integration.machine import processor
@@ -25,8 +26,13 @@ def conditions() -> dict[str, Any]:
             "load_at_start": round(os.getloadavg()[0], 1),
         },
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
-        "command": " ".join(["paradyse", *sys.argv[1:]]),
+        "command": " ".join(["paradyse", *map(_anywhere, sys.argv[1:])]),
     }
+
+
+def _anywhere(argument: str) -> str:
+    """Without the folders of this machine: the name alone where a path begins at its root."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
 def _version(package: str) -> str | None:

@@ -80,14 +80,18 @@ class Cluster:
         if num_ranks <= self.ranks_per_node:
             return self
         crowd = num_ranks / self.ranks_per_node
-        link = self.intra_node
+
+        def shared(link: Link) -> Link:
+            return Link(link.bandwidth_bytes_per_s / crowd, link.latency_us * crowd)
+
         return replace(
             self,
             peak_flops_per_s={dtype: rate / crowd for dtype, rate in self.peak_flops_per_s.items()},
             memory_bytes=int(self.memory_bytes / crowd),
             memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s / crowd,
             ranks_per_node=num_ranks,
-            intra_node=Link(link.bandwidth_bytes_per_s / crowd, link.latency_us * crowd),
+            intra_node=shared(self.intra_node),
+            links={kind: shared(link) for kind, link in self.links.items()},
             layer_overhead_us=self.layer_overhead_us * crowd,
         )
 

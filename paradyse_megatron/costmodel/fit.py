@@ -16,6 +16,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -81,9 +82,19 @@ def monotone(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 def _errors(times: Times) -> list[float]:
     """Standard error of the median at each length, relative, by how far samples of all lengths lie apart."""
-    spread = noise(times)
-    sample = (UNKNOWN_NOISE if spread is None else spread) * 1.48  # of a normal distribution, from its median deviation
-    return [max(LEAST_ERROR, 1.25 * sample / math.sqrt(len(times[length]))) for length in sorted(times)]
+    error = sample_error(times)
+    return [max(LEAST_ERROR, median_error(error, len(times[length]))) for length in sorted(times)]
+
+
+def sample_error(samples: Mapping[Any, Sequence[float]]) -> float:
+    """Relative standard error of one sample, by how far samples of the same point lie apart."""
+    spread = noise(samples)
+    return 1.48 * (UNKNOWN_NOISE if spread is None else spread)  # of a normal distribution, from its median deviation
+
+
+def median_error(error: float, number: int) -> float:
+    """Standard error of the median of so many samples that each have that one."""
+    return 1.25 * error / math.sqrt(number)
 
 
 def _filled(points: Sequence[tuple[int, float]], expected: Curve) -> tuple[tuple[int, float], ...]:
@@ -113,8 +124,8 @@ def _polynomial(lengths: Sequence[int], values: Sequence[float]) -> Polynomial:
     return Polynomial(*map(float, found))
 
 
-def noise(times: Times) -> float | None:
-    """Relative spread of repeated measurements, the median over lengths: no model is closer than about this."""
+def noise(times: Mapping[Any, Sequence[float]]) -> float | None:
+    """Relative spread of repeated measurements, the median over points: no model is closer than about this."""
     spreads = [
         statistics.median(abs(sample / statistics.median(samples) - 1) for sample in samples)
         for samples in times.values()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from paradyse_megatron.costmodel import fit
 from paradyse_megatron.layouts.padding import padding_multiple
 
 MIN_SAMPLES = 3
@@ -25,7 +26,6 @@ GROWTH = 4.0  # an octave takes at most that many times longer than the one belo
 BEND = 0.03  # relative deviation from interpolation that asks for more points
 SURE = 2.0  # standard errors by which a deviation must be above that, or noise would draw all points to one target
 CLOSEST = 2**0.25  # ratio of neighbouring lengths between which there is nothing to find
-UNKNOWN_NOISE = 0.06  # relative standard deviation of a sample, where too few were taken to tell
 
 Point = tuple[str, int]
 """A target (an option's text, or "head:whole", "head:chunked") and a length in tokens."""
@@ -44,15 +44,6 @@ class Samples:
     def median(self, point: Point) -> float:
         """Of one point's samples, of which there is at least one."""
         return statistics.median(self.of[point])
-
-    def noise(self) -> float:
-        """Relative standard deviation of a sample, by how far samples of the same point lie apart."""
-        apart = [
-            statistics.median(abs(sample / statistics.median(times) - 1) for sample in times)
-            for times in self.of.values()
-            if len(times) > 2
-        ]
-        return 1.48 * statistics.median(apart) if apart else UNKNOWN_NOISE  # of a normal distribution
 
     def lengths(self, target: str) -> list[int]:
         """At which the target was timed, shortest first."""
@@ -163,7 +154,7 @@ class Schedule:
 
     def _around_bends(self) -> list[Point]:
         """On both sides of every bend, the sharpest first."""
-        error = self.samples.noise()
+        error = fit.sample_error(self.samples.of)
         found: list[tuple[float, Point]] = []
         for target in self.targets:
             lengths = self.samples.lengths(target)
@@ -177,8 +168,7 @@ class Schedule:
 
     def _error_of_deviation(self, target: str, lengths: Sequence[int], sample_error: float) -> float:
         """Standard error of `deviation`, relative, from that of a sample: medians of few, the outer two averaged."""
-        of_medians = [1.25 * sample_error / math.sqrt(len(self.samples.of[target, length])) for length in lengths]
-        low, middle, high = of_medians
+        low, middle, high = (fit.median_error(sample_error, len(self.samples.of[target, length])) for length in lengths)
         return math.hypot(middle, low / 2, high / 2)
 
     def _between(self, low: int, high: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from paradyse_megatron.costmodel.cluster import Cluster
+from dataclasses import replace
+
+from paradyse_megatron.costmodel.cluster import Cluster, Link
 from paradyse_megatron.costmodel.configs import shipped
 from paradyse_megatron.costmodel.first_principles import estimate, make_setting
 from paradyse_megatron.costmodel.shape import ModelShape
@@ -24,3 +26,8 @@ def test_all_of_them_are_on_one_node():
     assert make_setting(shape, crowded, 4).ranks_per_node is None
     costs = estimate(shape, crowded, 4, options=["usp", "ulysses"])
     assert costs.predict("usp", 4096).saved_bytes == costs.predict("ulysses", 4096).saved_bytes
+
+
+def test_links_that_are_known_by_kind_are_shared_too():
+    cluster = replace(Cluster.from_yaml(shipped("clusters", "cpu-2core")), links={"hop": Link(1e9, 7.0)})
+    assert cluster.shared_by(4).links == {"hop": Link(5e8, 14.0)}

@@ -27,7 +27,7 @@ SHOWN = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this benchmark."""
     parser.add_argument(
-        "--quick", action="store_true", help="fewer and shorter documents, one interconnect, 18 minutes"
+        "--quick", action="store_true", help="fewer and shorter documents, one interconnect, 19 minutes"
     )
     parser.add_argument(
         "--interconnect",
