@@ -15,7 +15,7 @@ def test_a_command_is_told_without_the_folders_of_a_machine(monkeypatch, tmp_pat
         "--out",
         str(tmp_path / "planner.json"),
         "--model",
-        "configs/models/a.yaml",
+        "a/b.yaml",
     ]
     monkeypatch.setattr(sys, "argv", written)
     assert conditions()["command"] == "paradyse bench planner --out planner.json --model a/b.yaml"
