@@ -7,12 +7,12 @@ One profile a group size; the times that it measured are then fitted in part and
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paradyse_megatron.bench.costs import measured_over
+from paradyse_megatron.bench.costs import measured_over, traced_here
 from paradyse_megatron.bench.weighing import weighed
 from paradyse_megatron.costmodel import fit, validation
 from paradyse_megatron.costmodel.measurements import Measurements
@@ -29,26 +29,35 @@ OPTIONS = (
 ).split()
 """Timed, as far as the model can follow them: each strategy, and each way to recompute. Of the 60 others each would get
 too few samples within minutes."""
+_KEYS = {"time": ("time", "milliseconds"), "memory": ("memory",)}
 RANK_BYTES = 8 * 2**30
 """For all ranks together when memory is weighed."""
 
 
 def bench(
-    shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, folder: Path, weighs: bool = True
+    shape: ModelShape, group_sizes: Sequence[int], budget_seconds: float, folder: Path, kinds: Collection[str]
 ) -> Json:
-    """Figures and points of each group size; of memory only where it is weighed."""
+    """Figures and points of each group size; `kinds` are "time", "memory" or both."""
     found: Json = {"budget_seconds": budget_seconds, "longest_tokens": LONGEST_TOKENS}
     for num_ranks in group_sizes:
-        place = folder / f"p{num_ranks}"
-        place.mkdir(parents=True, exist_ok=True)
-        how_long = budget_seconds, LONGEST_TOKENS, place
-        traced, measured = measured_over(shape, num_ranks, None, *how_long, OPTIONS, weighs=False)
-        peaks = weighed(traced, measured.num_layers, RANK_BYTES // num_ranks) if weighs else {}
-        figures = assess(traced, replace(measured, peaks=peaks))
-        found[f"group_size_{num_ranks}"] = (
-            figures if weighs else {key: figures[key] for key in figures.keys() - {"memory"}}
-        )
+        if "time" in kinds:
+            place = folder / f"p{num_ranks}"
+            place.mkdir(parents=True, exist_ok=True)
+            how_long = budget_seconds, LONGEST_TOKENS, place
+            traced, measured = measured_over(shape, num_ranks, None, *how_long, OPTIONS, weighs=False)
+        else:
+            traced, measured = traced_here(shape, num_ranks)[0], Measurements({}, num_layers=_stack_layers(shape))
+        if "memory" in kinds:
+            measured = replace(measured, peaks=weighed(traced, measured.num_layers, RANK_BYTES // num_ranks))
+        figures = assess(traced, measured)
+        found[f"group_size_{num_ranks}"] = {key: figures[key] for kind in kinds for key in _KEYS[kind]}
     return found
+
+
+def _stack_layers(shape: ModelShape) -> int:
+    from paradyse_megatron.profiling.stack import MAX_LAYERS
+
+    return min(shape.num_layers, MAX_LAYERS)
 
 
 def assess(traced: CostModel, found: Measurements) -> Json:

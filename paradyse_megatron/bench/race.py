@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from paradyse_megatron.bench.contenders import AGAIN
+
 if TYPE_CHECKING:
     import torch.distributed as dist
 
@@ -23,6 +25,8 @@ FIRST_TOKENS = 16
 """Of the document that makes what stays before memory is limited; what it takes itself comes on top of the limit."""
 MAX_ROUNDS = 4
 """After the first round all documents run again, as far as time allows: of noisy machines medians tell more."""
+CLOSE = 1.5
+"""Who took longer than that many times the fastest for a document does not run it again: nothing hangs on how much."""
 
 
 def race(
@@ -37,7 +41,7 @@ def race(
         budget_seconds: no further document begins after that; None for no limit.
 
     Returns:
-        For each contender and document, one measurement or several: in later rounds the shortest come first.
+        For each contender and document, one measurement or several. Contenders with one plan for a document share them.
     """
     from paradyse_megatron.bench.contenders import parse
     from paradyse_megatron.bench.model import gpt, step_under
@@ -56,24 +60,49 @@ def race(
     shortest = min(range(len(documents)), key=lambda document: len(documents[document]))
     for of_documents in plans.values():  # what is made on first use
         milliseconds(shortest, of_documents[shortest])
-    names = list(plans)
-    times: dict[str, list[list[float]]] = {name: [] for name in names}
+    times: dict[str, list[list[float]]] = {name: [] for name in plans}
     lengths = [len(document) for document in documents]
     for turn, document in enumerate(turns(lengths)):
-        wanted_ms = expected_ms(document, lengths, times) if turn else 0.0
+        sharers = sharing({name: of[document] for name, of in plans.items()})
+        running = _told(rotated([name for name in sharers if is_close(name, document, times)], turn), group)
+        wanted_ms = expected_ms(document, lengths, {name: times[name] for name in running}) if turn else 0.0
         if turn and budget_seconds is not None and _is_over(begin + budget_seconds - wanted_ms / 1000, group):
             if turn < len(documents):
                 break
             continue  # a shorter one may still have its turn
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            if turn < len(documents):
-                times[name].append([])
-            times[name][document].append(milliseconds(document, plans[name][document]))
+        if turn < len(documents):
+            for of in times.values():
+                of.append([])
+        for name in running:
+            took = milliseconds(document, plans[name][document])
+            for sharer in sharers[name]:
+                times[sharer][document].append(took)
     return times
 
 
+def sharing(plans: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """By one contender of each plan, all with it; who runs for the noise (`contenders.AGAIN`) shares with nobody."""
+    found: dict[str | None, list[str]] = {}
+    for name, plan in plans.items():
+        found.setdefault(name if name.endswith(AGAIN) else plan, []).append(name)
+    return {names[0]: names for names in found.values()}
+
+
+def is_close(name: str, document: int, times: Mapping[str, Sequence[Sequence[float]]]) -> bool:
+    """Whether a contender has not run a document, or took not much longer than the fastest."""
+    if document >= len(times[name]):
+        return True
+    return min(times[name][document]) <= CLOSE * min(min(of[document]) for of in times.values())
+
+
+def rotated(names: Sequence[str], turn: int) -> list[str]:
+    """Another one first each turn."""
+    first = turn % len(names)
+    return [*names[first:], *names[:first]]
+
+
 def expected_ms(document: int, lengths: Sequence[int], times: Mapping[str, Sequence[Sequence[float]]]) -> float:
-    """What all contenders together will take for a document, from those that have run: its own, or the nearest longer.
+    """What these contenders together will take for a document, from one that has run: itself, or the nearest longer.
 
     In proportion to the length, which is too little for short ones; where none is longer, the longest.
     """
@@ -86,9 +115,21 @@ def expected_ms(document: int, lengths: Sequence[int], times: Mapping[str, Seque
 
 
 def turns(lengths: Sequence[int]) -> list[int]:
-    """Documents by number in the order in which they are raced: as they are, then shortest first, several times."""
-    shortest_first = sorted(range(len(lengths)), key=lambda document: lengths[document])
-    return [*range(len(lengths)), *shortest_first * (MAX_ROUNDS - 1)]
+    """Documents by number in the order in which they are raced: as they are, then longest first, several times.
+
+    One long document is as much time as many short ones, and one disturbance in it would decide.
+    """
+    longest_first = sorted(range(len(lengths)), key=lambda document: -lengths[document])
+    return [*range(len(lengths)), *longest_first * (MAX_ROUNDS - 1)]
+
+
+def _told(names: list[str], group: dist.ProcessGroup) -> list[str]:
+    """What the first rank says: each has its own times."""
+    import torch.distributed as dist
+
+    box = [names]
+    dist.broadcast_object_list(box, group=group, group_src=0)
+    return box[0]
 
 
 def _is_over(end: float, group: dist.ProcessGroup) -> bool:

@@ -88,7 +88,7 @@ def _loopback() -> dict[str, str]:
 def _start(
     folder: Path, rank: int, num_ranks: int, variables: Mapping[str, str], links: Links | None
 ) -> subprocess.Popen[bytes]:
-    environment = os.environ | rank_environment(num_ranks) | named_launcher() | dict(variables)
+    environment = os.environ | rank_environment(num_ranks, on_gpu=False) | named_launcher() | dict(variables)
     environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": ""}
     environment |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
     command = [sys.executable, "-m", "paradyse_megatron.bench.ranks", str(folder)]

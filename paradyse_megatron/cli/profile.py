@@ -133,7 +133,7 @@ def _measured(
         on_gpu=machine.num_gpus > 0,
         transformer_impl=implementation,
     )
-    return profile.measure(request, profile.by_torchrun(asked.group_size, environment))
+    return profile.measure(request, profile.by_torchrun(asked.group_size, request.on_gpu, environment))
 
 
 def _import_megatron() -> None:

@@ -19,7 +19,7 @@ from paradyse_megatron.costmodel.fits import Fits
 from paradyse_megatron.costmodel.measurements import Measurements
 from paradyse_megatron.costmodel.model import CostModel
 from paradyse_megatron.costmodel.peaks import memory_errors, memory_line
-from paradyse_megatron.costmodel.polynomial import Polynomial
+from paradyse_megatron.costmodel.polynomial import NOTHING, Polynomial
 from paradyse_megatron.costmodel.provenance import NOT_MEASURED, Accuracy, Provenance
 from paradyse_megatron.costmodel.validation import Predict, Split
 
@@ -70,11 +70,11 @@ def _assumptions(traced: CostModel, found: Measurements, calibration: Calibratio
 
 def _corrected(option: str, traced: CostModel, found: Measurements, fits: Fits) -> OptionCosts:
     costs = traced.costs[traced.kinds[0]][option]
-    overhead_bytes, factor = memory_line(option, traced, found)
+    line = memory_line(option, traced, found)
     return OptionCosts(
         fits.curves.get(option) or fits.calibration.curve(option, costs.milliseconds),
-        scaled(costs.saved_bytes, factor),
-        scaled(costs.workspace_bytes, factor, overhead_bytes),
+        scaled(costs.saved_bytes, line.factor),
+        scaled(costs.workspace_bytes, line.factor, line.on_top),
         costs.buffer_bytes,
         _measured(found.times.get(option, {}), found.peaks.get(option, {})),
     )
@@ -87,12 +87,12 @@ def _with_head(costs: HeadCosts, name: str, found: Measurements, fits: Fits) -> 
     return replace(costs, milliseconds=fits.curves[name], measured=measured)
 
 
-def scaled(curve: Curve, factor: float, more: float = 0.0) -> Curve:
-    """The curve times a number, plus another."""
+def scaled(curve: Curve, factor: float, more: Polynomial = NOTHING) -> Curve:
+    """The curve times a number, plus a polynomial."""
     return Curve(
-        tuple(term * factor + Polynomial(more) for term in curve.terms),
-        tuple((length, value * factor + more) for length, value in curve.points),
-        tuple(term * factor + Polynomial(more) for term in curve.terms_below),
+        tuple(term * factor + more for term in curve.terms),
+        tuple((length, value * factor + more(length)) for length, value in curve.points),
+        tuple(term * factor + more for term in curve.terms_below),
     )
 
 

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"paradyse: {error}\n")
         return BAD_INPUT
-    status = run_ranks(command, num_ranks, nodes)
+    status = run_ranks(command, num_ranks, nodes, on_gpu)
     if status == 0 and nodes.node_rank == 0:
         trace = Path(_last_value("--paradyse-trace", arguments) or out / "trace.jsonl")
         print_summary(read_trace(trace), trace)

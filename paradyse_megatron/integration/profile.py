@@ -89,6 +89,7 @@ def measurements(request: Request, launch: Launch) -> tuple[CostModel, Measureme
         "longest": longest,
         "shortest": min(SHORTEST_TOKENS, *longest.values()),
         "budget_seconds": request.budget_seconds,
+        "weigh_seconds": request.budget_seconds,
         "keep": str(request.keep),
         "transformer_impl": request.transformer_impl,
     }
@@ -146,7 +147,7 @@ def _as_measurements(found: Measured, machine: str) -> Measurements:
     return Measurements(times, peaks, found.num_layers, machine, measured_links(found.wires))
 
 
-def by_torchrun(num_ranks: int, environment: Mapping[str, str]) -> Launch:
+def by_torchrun(num_ranks: int, on_gpu: bool, environment: Mapping[str, str]) -> Launch:
     """Ranks on this machine's devices."""
 
     def launch(arguments: Json, variables: Mapping[str, str]) -> None:
@@ -154,7 +155,7 @@ def by_torchrun(num_ranks: int, environment: Mapping[str, str]) -> Launch:
         assignment.write_text(json.dumps(arguments))
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
         command += ["-m", "paradyse_megatron.integration.profile_rank", str(assignment)]
-        of_ranks = rank_environment(num_ranks) | dict(environment) | dict(variables)
+        of_ranks = rank_environment(num_ranks, on_gpu) | dict(environment) | dict(variables)
         done = subprocess.run(command, env=of_ranks, check=False)
         assignment.unlink()
         if done.returncode:

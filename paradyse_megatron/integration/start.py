@@ -28,12 +28,12 @@ def is_rank() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def run_ranks(arguments: Sequence[str], num_ranks: int, nodes: Nodes) -> int:
+def run_ranks(arguments: Sequence[str], num_ranks: int, nodes: Nodes, on_gpu: bool) -> int:
     """Run Python with `arguments` on this node's ranks; 1 when one fails, 2 when that is bad input."""
     from torch.distributed.elastic.multiprocessing import errors
     from torch.distributed.launcher.api import elastic_launch
 
-    for name, value in rank_environment(num_ranks).items():
+    for name, value in rank_environment(num_ranks, on_gpu).items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # Megatron's overlap needs it
     # Megatron compiles a helper with whatever python3 comes first.

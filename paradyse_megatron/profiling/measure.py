@@ -16,6 +16,7 @@ import torch.distributed as dist
 from paradyse_megatron.costmodel.shape import ModelShape
 from paradyse_megatron.planner.jsonfile import Json, check_keys, read_object, write_object
 from paradyse_megatron.planner.plan import HEADS
+from paradyse_megatron.profiling import weighing
 from paradyse_megatron.profiling.head import Head
 from paradyse_megatron.profiling.schedule import Point, Samples, Schedule
 from paradyse_megatron.profiling.stack import LayerStack
@@ -23,9 +24,6 @@ from paradyse_megatron.profiling.wires import measure_wires
 
 SCHEMA = 1
 SECONDS_BETWEEN_SAVES = 5.0
-MEMORY_POINTS = 3
-"""Lengths at which memory is weighed, the longest ones timed: the curve is known, a correction is sought."""
-
 HEAD_TARGETS = tuple(f"head:{head}" for head in HEADS)
 """How the two loss heads are named among what is measured."""
 
@@ -56,9 +54,10 @@ class Assignment:
         batch: sequences in a micro-batch.
         longest: by canonical option text, and for the head, the longest length to try, in tokens.
         shortest: length to begin with.
-        budget_seconds: for timing; weighing memory comes on top, one run a point.
+        budget_seconds: for timing.
+        weigh_seconds: for weighing memory, about.
         keep: file that holds what was measured so far.
-        weighs: whether memory is weighed, of what has been timed, by this run or by one before.
+        weighs: whether memory is weighed.
         transformer_impl: whose layers, as Megatron's argument of that name.
     """
 
@@ -67,6 +66,7 @@ class Assignment:
     longest: Mapping[str, int]
     shortest: int
     budget_seconds: float
+    weigh_seconds: float
     keep: str | os.PathLike[str]
     weighs: bool = True
     transformer_impl: str = "local"
@@ -135,17 +135,18 @@ def _take_times(
 def _take_weights(
     assignment: Assignment, measured: Measured, weigh: Callable[[Point], int], progress: Progress
 ) -> None:
-    """Memory of the longest points of each target."""
-    wanted = [
-        (target, length)
-        for target in assignment.longest
-        for length in measured.samples.lengths(target)[-MEMORY_POINTS:]
-    ]
-    todo: list[Point] = _told([point for point in wanted if point not in measured.peak_bytes] if _is_first() else None)
-    for number, (target, length) in enumerate(todo):
-        point = target, length
-        progress(number / len(todo), f"memory of {point[0]} at {point[1]:,} tokens")
-        measured.peak_bytes[point] = weigh(point)
+    """Memory of each target; the first rank says at which lengths."""
+    begin, seconds = time.monotonic(), assignment.weigh_seconds
+    rounds = weighing.rounds(assignment.longest, dist.get_world_size(), seconds)
+    while True:
+        points: list[Point] | None = _told(next(rounds, None) if _is_first() else None)
+        if points is None:
+            break
+        for point in _told([point for point in points if point not in measured.peak_bytes]):
+            progress(min(1.0, (time.monotonic() - begin) / seconds), f"memory of {point[0]} at {point[1]:,} tokens")
+            measured.peak_bytes[point] = weigh(point)
+        _keep(assignment, measured)
+    measured.peak_bytes = weighing.that_count(measured.peak_bytes)
     _keep(assignment, measured)
 
 

@@ -1,4 +1,4 @@
-"""Predicted against measured, point by point: a row of two panels for each group size."""
+"""Predicted against measured, point by point: a row for each group size, a panel each for time and memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ def draw(found: Json, path: str | os.PathLike[str]) -> None:
     except ImportError as error:
         raise ValueError("--picture needs matplotlib: pip install 'paradyse-megatron[report]'.") from error
     groups = {name.removeprefix("group_size_"): value for name, value in found.items() if name.startswith("group_size")}
+    kinds = [what for what in _KINDS if any(what in values for values in groups.values())]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 4.2 * len(groups)), layout="constrained")
-        panels = figure.subplots(len(groups), 2, squeeze=False)
+        figure = Figure(figsize=(1.0 + 4.0 * len(kinds), 4.2 * len(groups)), layout="constrained")
+        panels = figure.subplots(len(groups), len(kinds), squeeze=False)
         for row, (num_ranks, values) in zip(panels, groups.items(), strict=True):
-            for axes, what in zip(row, _KINDS, strict=True):
-                if what not in values:
-                    axes.set_axis_off()
-                    continue
+            for axes, what in zip(row, kinds, strict=True):
                 _draw_panel(axes, what, values[what])
                 axes.set_title(f"P = {num_ranks}: {what}, {_errors(what, values[what])}")
         handles, labels = panels[0][0].get_legend_handles_labels()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paradyse_megatron.bench.budget import TimeBudget
+from paradyse_megatron.bench.contenders import AGAIN
 from paradyse_megatron.bench.documents import SHORTEST, sample_octaves
 from paradyse_megatron.bench.dynamic import (
     FULL,
@@ -20,7 +21,7 @@ from paradyse_megatron.bench.dynamic import (
     size_of,
 )
 from paradyse_megatron.bench.overhead import tp_sp_over_stock
-from paradyse_megatron.bench.race import MAX_ROUNDS, RACE, expected_ms, turns
+from paradyse_megatron.bench.race import MAX_ROUNDS, RACE, expected_ms, is_close, rotated, sharing, turns
 from paradyse_megatron.bench.ranks import run_on_ranks
 from paradyse_megatron.bench.reach import find_reach
 from paradyse_megatron.cli.benches import dynamic
@@ -87,13 +88,41 @@ def test_a_race_whose_time_is_over_has_times_of_every_contender_on_the_same_docu
         outcome = run_on_ranks(RACE, 2, arguments | {"budget_seconds": seconds}, timeout_seconds=240)
         assert outcome.failure is None, outcome.failure
         assert all(time > 0 for of in outcome.results[0].values() for times in of for time in times)
-        raced.append({name: [len(times) for times in of] for name, of in outcome.results[0].items()})
-    assert raced == [{name: counts for name in plans} for counts in ([1], [MAX_ROUNDS] * 3)]
+        raced.append(outcome.results[0])
+    short, whole = raced
+    assert [[len(times) for times in of] for of in short.values()] == [[1]] * 3
+    assert [len(of) for of in whole.values()] == [3] * 3
+    for document in range(3):
+        counts = {name: len(of[document]) for name, of in whole.items()}
+        assert max(counts.values()) == MAX_ROUNDS and min(counts.values()) >= 1
+    assert whole["mixed"][0] == whole["tp_sp"][0] and whole["mixed"][1] != whole["tp_sp"][1]
 
 
-def test_after_the_first_round_the_shortest_are_raced_first():
+def test_contenders_with_one_plan_share_its_times_but_for_the_one_that_tells_the_noise():
+    plans = {
+        "stock": None,
+        "tp_sp": "tp_sp",
+        "ring": "ring",
+        f"ring{AGAIN}": "ring",
+        "dynamic": "ring",
+        "limited": "tp_sp",
+    }
+    assert sharing(plans) == {
+        "stock": ["stock"], "tp_sp": ["tp_sp", "limited"], "ring": ["ring", "dynamic"], f"ring{AGAIN}": [f"ring{AGAIN}"],
+    }  # fmt: skip
+
+
+def test_who_was_far_behind_on_a_document_does_not_run_it_again():
+    times = {"tp_sp": [[100.0, 90.0], [40.0]], "ring": [[50.0], [59.0]], "stock": [[200.0], [61.0]]}
+    assert [name for name in times if is_close(name, 0, times)] == ["ring"]
+    assert [name for name in times if is_close(name, 1, times)] == ["tp_sp", "ring"]
+    assert all(is_close(name, 2, times) for name in times)  # nobody has run it
+
+
+def test_after_the_first_round_the_longest_are_raced_first():
     order = turns([2048, 10, 16])
-    assert order[:6] == [0, 1, 2, 1, 2, 0] and len(order) == 3 * MAX_ROUNDS
+    assert order[:6] == [0, 1, 2, 0, 2, 1] and len(order) == 3 * MAX_ROUNDS
+    assert [rotated(["a", "b", "c"], turn) for turn in (0, 1, 5)] == [list("abc"), list("bca"), list("cab")]
 
 
 def test_lengths_that_spread_over_octaves():

@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget-seconds", type=float, default=300, metavar="T", help="for timing, of each group (default: 300)"
     )
     parser.add_argument(
-        "--times-only",
-        action="store_true",
-        help="weigh no memory, which takes most of the time where ranks share cores",
+        "--only",
+        choices=("time", "memory"),
+        help="one of the two: memory takes most of the time where ranks share cores, and no quiet machine",
     )
     parser.add_argument("--picture", metavar="FILE", help="draw predicted against measured, as SVG or PNG")
 
@@ -49,7 +49,8 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
     from paradyse_megatron.bench.accuracy import bench
 
     with tempfile.TemporaryDirectory() as folder:
-        found = bench(shape, sizes, asked.budget_seconds, Path(folder), weighs=not asked.times_only)
+        kinds = ("time", "memory") if asked.only is None else (asked.only,)
+        found = bench(shape, sizes, asked.budget_seconds, Path(folder), kinds)
     if asked.picture:
         from paradyse_megatron.report.accuracy import draw
 
@@ -75,7 +76,7 @@ def answer(content: dict[str, Any]) -> Answer:
     noises = [
         f"P = {name.removeprefix('group_size_')}: a point measured again differs by {_share(groups['time']['noise'])}"
         for name, groups in content.items()
-        if name.startswith("group_size_")
+        if name.startswith("group_size_") and "time" in groups
     ]
     columns = ("P", "of", "predicted", "points", "mean error", "bar", "furthest under", "furthest over")
     return Answer(content, "Predicted against measured", columns, rows, noises, yes=good)
