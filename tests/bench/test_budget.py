@@ -99,17 +99,10 @@ def test_a_race_whose_time_is_over_has_times_of_every_contender_on_the_same_docu
 
 
 def test_contenders_with_one_plan_share_its_times_but_for_the_one_that_tells_the_noise():
-    plans = {
-        "stock": None,
-        "tp_sp": "tp_sp",
-        "ring": "ring",
-        f"ring{AGAIN}": "ring",
-        "dynamic": "ring",
-        "limited": "tp_sp",
-    }
-    assert sharing(plans) == {
-        "stock": ["stock"], "tp_sp": ["tp_sp", "limited"], "ring": ["ring", "dynamic"], f"ring{AGAIN}": [f"ring{AGAIN}"],
-    }  # fmt: skip
+    again = f"ring{AGAIN}"
+    plans = {"stock": None, "tp_sp": "tp_sp", "ring": "ring", again: "ring", "dynamic": "ring", "limited": "tp_sp"}
+    shared = {"stock": ["stock"], "tp_sp": ["tp_sp", "limited"], "ring": ["ring", "dynamic"], again: [again]}
+    assert sharing(plans) == shared
 
 
 def test_who_was_far_behind_on_a_document_does_not_run_it_again():
