@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 import matplotlib
@@ -22,6 +22,7 @@ sys.path.insert(0, str(REPOSITORY))
 from paradyse_megatron.bench.convergence import draw  # noqa: E402
 from paradyse_megatron.costmodel.model import CostModel  # noqa: E402
 from paradyse_megatron.planner.planner import Planner  # noqa: E402
+from paradyse_megatron.report import accuracy  # noqa: E402
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 COSTS = "llama-2-7b-p8-dgx-h100"
@@ -33,10 +34,17 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams["svg.hashsalt"] = "paradyse"  # the same file each time
     plan_by_length(PICTURES / "plan_by_length.svg")
-    (result,) = (REPOSITORY / "configs" / "results").glob("*-convergence.json")
-    draw(json.loads(result.read_text("utf-8")), PICTURES / "convergence.svg")
+    draw(result("convergence"), PICTURES / "convergence.svg")
+    for name in ("accuracy", "accuracy-time"):
+        accuracy.draw(result(name), PICTURES / f"{name}.svg")
     (PICTURES / "house.svg").write_text(house(), encoding="utf-8")
     (PICTURES / "layer.svg").write_text(layers(), encoding="utf-8")
+
+
+def result(name: str) -> Any:
+    """What the benchmark of that name found last; there is one file of it."""
+    (path,) = (REPOSITORY / "configs" / "results").glob(f"*-{name}.json")
+    return json.loads(path.read_text("utf-8"))
 
 
 def plan_by_length(path: Path) -> None:

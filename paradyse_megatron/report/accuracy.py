@@ -1,8 +1,9 @@
-"""Predicted against measured, point by point: a row for each group size, a panel each for time and memory."""
+"""Predicted against measured, point by point: for each group size a panel each for time and memory."""
 
 from __future__ import annotations
 
 import os
+from itertools import product
 from typing import Any
 
 from paradyse_megatron.planner.jsonfile import Json
@@ -31,14 +32,16 @@ def draw(found: Json, path: str | os.PathLike[str]) -> None:
     groups = {name.removeprefix("group_size_"): value for name, value in found.items() if name.startswith("group_size")}
     kinds = [what for what in _KINDS if any(what in values for values in groups.values())]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.0 + 4.0 * len(kinds), 4.2 * len(groups)), layout="constrained")
-        panels = figure.subplots(len(groups), len(kinds), squeeze=False)
-        for row, (num_ranks, values) in zip(panels, groups.items(), strict=True):
-            for axes, what in zip(row, kinds, strict=True):
-                _draw_panel(axes, what, values[what])
-                axes.set_title(f"P = {num_ranks}: {what}, {_errors(what, values[what])}")
-        handles, labels = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        shape = (len(groups), len(kinds)) if len(kinds) > 1 else (1, len(groups))
+        figure = Figure(figsize=(1.0 + 4.0 * max(2, shape[1]), 4.2 * shape[0]), layout="constrained")
+        panels = figure.subplots(*shape, squeeze=False)
+        for axes, (num_ranks, what) in zip(panels.flat, product(groups, kinds), strict=True):
+            values = groups[num_ranks][what]
+            _draw_panel(axes, what, values)
+            axes.set_title(f"P = {num_ranks}: {what}, {_errors(what, values)}", fontsize="medium")
+        drawn = [axes.get_legend_handles_labels() for axes in panels.flat]
+        shown = {label: handle for handles, labels in drawn for handle, label in zip(handles, labels, strict=True)}
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4)
         try:
             figure.savefig(path)
         except (OSError, ValueError) as error:
