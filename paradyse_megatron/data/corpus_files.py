@@ -66,9 +66,14 @@ def load_complete(prefix: Path) -> CorpusInfo | None:
 
     Raises ValueError when files there were not written by this tool: they are never replaced.
     """
-    info = _load_info(part(prefix, "json"))
+    tokens = [path for path in (part(prefix, "bin"), part(prefix, "idx")) if path.exists()]
+    info = _load_info(part(prefix, "json"))  # after its tokens: it is published before them
     if info is None:
-        _refuse_foreign_tokens(prefix)
+        if tokens:
+            raise ValueError(
+                f"{tokens[0]} exists and was not written by this tool ({part(prefix, 'json').name} is not beside it); "
+                "choose another --out or remove it"
+            )
         return None
     sizes = _num_bytes(part(prefix, "bin")), _num_bytes(part(prefix, "idx"))
     return info if sizes == (info.num_bin_bytes, info.num_idx_bytes) else None
@@ -90,15 +95,6 @@ def _load_info(path: Path) -> CorpusInfo | None:
             f"and keys {sorted(keys)}; choose another --out or remove it"
         )
     return CorpusInfo(**content)
-
-
-def _refuse_foreign_tokens(prefix: Path) -> None:
-    for path in (part(prefix, "bin"), part(prefix, "idx")):
-        if path.exists():
-            raise ValueError(
-                f"{path} exists and was not written by this tool ({part(prefix, 'json').name} is not beside it); "
-                "choose another --out or remove it"
-            )
 
 
 def _num_bytes(path: Path) -> int | None:
