@@ -46,18 +46,15 @@ def bench(
             how_long = budget_seconds, LONGEST_TOKENS, place
             traced, measured = measured_over(shape, num_ranks, None, *how_long, OPTIONS, weighs=False)
         else:
-            traced, measured = traced_here(shape, num_ranks)[0], Measurements({}, num_layers=_stack_layers(shape))
+            traced, _, _ = traced_here(shape, num_ranks)
+            from paradyse_megatron.profiling.stack import stack_layers
+
+            measured = Measurements({}, num_layers=stack_layers(shape))
         if "memory" in kinds:
             measured = replace(measured, peaks=weighed(traced, measured.num_layers, RANK_BYTES // num_ranks))
         figures = assess(traced, measured)
         found[f"group_size_{num_ranks}"] = {key: figures[key] for kind in kinds for key in _KEYS[kind]}
     return found
-
-
-def _stack_layers(shape: ModelShape) -> int:
-    from paradyse_megatron.profiling.stack import MAX_LAYERS
-
-    return min(shape.num_layers, MAX_LAYERS)
 
 
 def assess(traced: CostModel, found: Measurements) -> Json:

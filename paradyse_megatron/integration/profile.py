@@ -21,7 +21,7 @@ from paradyse_megatron.integration.rank_environment import rank_environment
 from paradyse_megatron.layouts.padding import padding_multiple
 from paradyse_megatron.planner.jsonfile import Json
 from paradyse_megatron.profiling.measure import HEAD_TARGETS, Measured, read_kept
-from paradyse_megatron.profiling.stack import MAX_LAYERS
+from paradyse_megatron.profiling.stack import stack_layers
 
 SHORTEST_TOKENS = 128
 SAFE_SHARE = 0.7
@@ -109,7 +109,7 @@ def longest_lengths(request: Request) -> dict[str, int]:
         ValueError: some option fits at no length.
     """
     traced = request.traced
-    num_layers = min(traced.shape.num_layers, MAX_LAYERS)
+    num_layers = stack_layers(traced.shape)
 
     def needed(target: str, length: int) -> int:
         if target in HEAD_TARGETS:

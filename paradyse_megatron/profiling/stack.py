@@ -19,6 +19,11 @@ MAX_LAYERS = 4
 """Enough that weights travel beside other layers' compute as they do in a whole model."""
 
 
+def stack_layers(shape: ModelShape) -> int:
+    """How many layers stand for the model."""
+    return min(shape.num_layers, MAX_LAYERS)
+
+
 class LayerStack:
     """A few equal layers on the tensor-parallel group. Its methods are collective over the group.
 
@@ -32,7 +37,7 @@ class LayerStack:
 
     def __init__(self, shape: ModelShape, batch: int, transformer_impl: str = "local"):
         self.group = parallel_state.get_tensor_model_parallel_group()
-        num_layers, experts = min(shape.num_layers, MAX_LAYERS), shape.kinds == ("moe",)
+        num_layers, experts = stack_layers(shape), shape.kinds == ("moe",)
         config = layer_config(shape, self.group.size(), experts, num_layers, transformer_impl)
         submodules = dynamic_submodules(config)
         numbers = range(1, config.num_layers + 1)

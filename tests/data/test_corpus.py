@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -262,6 +263,24 @@ def build_at_once(folders: list[Path], prefix: Path, notes: Path) -> list[str]:
         child.join(60)
     assert [child.exitcode for child in children] == [0] * len(children)
     return notes.read_text().split()
+
+
+def build_many(folder: Path, prefixes: list[Path]) -> None:
+    for prefix in prefixes:
+        build_corpus(folder, prefix)
+
+
+def test_a_corpus_that_is_being_published_is_never_taken_for_a_foreign_one(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "texts", {"a.py": b"text"})
+    prefixes = [tmp_path / f"corpus{i}" for i in range(100)]
+    builder = fork.Process(target=build_many, args=(folder, prefixes))
+    builder.start()
+    end = time.monotonic() + 60
+    for prefix in prefixes:
+        while corpus_files.load_complete(prefix) is None:
+            assert time.monotonic() < end
+    builder.join(60)
+    assert builder.exitcode == 0
 
 
 def test_two_builders_at_once_build_once(tmp_path: Path) -> None:
